@@ -1,0 +1,1 @@
+"""The client floor: the other side. Stands on core alone."""

@@ -1,0 +1,325 @@
+"""Events: what a publisher may send, what the log stores, what a reader gets (contract 2.1, 2.5, 5.1).
+
+Three forms of the same thing:
+
+- a *draft*: one event of a request, checked strictly (:func:`parse_draft`, :func:`parse_batch`);
+- the *payload*: its JSON bytes on one line, as stored in the log;
+- the *envelope*: the payload with ``id``, ``v`` and ``_meta.serverTimestamp``, as readers get it.
+
+``data`` is never parsed and written again on the way: the publisher's bytes are spliced through.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ringmere.core.errors import InvalidBatch, InvalidEvent, InvalidKey, MalformedBody
+from ringmere.core.limits import MAX_BATCH, MAX_DEPTH, MAX_KEY_CHARS, MAX_TYPE_CHARS
+
+CONTROL_TYPES = frozenset(
+    {
+        "state_resync_required",
+        "replay_complete",
+        "slow_client_warning",
+        "client_evicted",
+        "stream_error",
+        "log_degraded",
+        "log_restored",
+        "server_draining",
+        "session_snapshot",
+    }
+)
+"""Frames that only the gateway makes (contract 5.2)."""
+RESERVED_TYPES = CONTROL_TYPES | {"error", "open"}
+"""Types no publisher may use: the above, and what an EventSource uses for itself."""
+TERMINAL_TYPES = frozenset({"session_closed", "session_died"})
+"""Types that close a session without ``terminal: true`` (contract 2.9)."""
+
+_CONTROL_BYTES = bytes(range(0x20))
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_KEY = re.compile(r"[\x21-\x7e]+")
+_ALLOWED = ("type", "data", "originatorClientId", "promptId", "_meta", "terminal", "key")
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    """The fields of an event in the log; the names are the wire's."""
+
+    type: str
+    data: Raw
+    originatorClientId: str | UnsetType = UNSET  # noqa: N815
+    promptId: str | UnsetType = UNSET  # noqa: N815
+    meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    terminal: bool = False
+
+
+class Draft(NamedTuple):
+    """A checked event that is not in the log yet. ``payload`` is what will be stored."""
+
+    type: str
+    payload: bytes
+    terminal: bool
+    key: str | None = None
+
+
+class Envelope(NamedTuple):
+    """An event of the log as readers get it; ``json`` is one line of UTF-8."""
+
+    type: str
+    terminal: bool
+    json: bytes
+
+
+class NotAnEvent(ValueError):
+    """A stored message that is no event (contract 1.9); ``reason`` is a metric label."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+_decode_stored = msgspec.json.Decoder(_Stored).decode
+_encode = msgspec.json.Encoder().encode
+_decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_rows = msgspec.json.Decoder(list[Raw]).decode
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` when it is an idempotency key of 1..255 visible ASCII characters (contract 2.3)."""
+    if len(key) > MAX_KEY_CHARS or _KEY.fullmatch(key) is None:
+        raise InvalidKey("an idempotency key is 1 to 255 visible ASCII characters")
+    return key
+
+
+def parse_draft(body: bytes) -> Draft:
+    """Return the one event that ``body`` holds.
+
+    Raises :class:`MalformedBody` when the text is not strict JSON, :class:`InvalidEvent` when it is not an
+    event of contract 2.1.
+    """
+    value = _strict_json(body)
+    if not isinstance(value, dict):
+        raise MalformedBody("the body must be a JSON object, or an array of them")
+    return _draft(value, body, None)
+
+
+def parse_batch(body: bytes) -> list[Draft]:
+    """Return the events of a JSON array, checked as a whole: one bad row refuses all of them (contract 2.2)."""
+    value = _strict_json(body)
+    if not isinstance(value, list):
+        raise MalformedBody("the body must be a JSON array of events")
+    if not 1 <= len(value) <= MAX_BATCH:
+        raise InvalidBatch(f"a batch has 1 to {MAX_BATCH} events, this one has {len(value)}")
+    rows = _decode_rows(body)
+    return [_draft(item, bytes(raw), index) for index, (item, raw) in enumerate(zip(value, rows, strict=True))]
+
+
+def is_batch(body: bytes) -> bool:
+    """Say whether a body is an array, without parsing it."""
+    return body.lstrip(b" \t\r\n")[:1] == b"["
+
+
+def make_payload(type: str, data: Any, *, terminal: bool = False, meta: dict[str, Any] | None = None) -> Draft:
+    """Return a draft made by the service or by Python callers, by the same rules as over HTTP."""
+    event: dict[str, Any] = {"type": type, "data": data}
+    if meta is not None:
+        event["_meta"] = meta
+    if terminal:
+        event["terminal"] = True
+    try:
+        text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return parse_draft(text.encode())
+    except RecursionError as error:
+        raise MalformedBody(f"nesting is deeper than {MAX_DEPTH}") from error
+    except (TypeError, ValueError) as error:
+        raise MalformedBody(str(error)) from error
+
+
+def _draft(value: Any, raw: bytes, index: int | None) -> Draft:
+    """Check one decoded row against contract 2.1 and build its payload from its own bytes."""
+
+    def refuse(detail: str) -> NoReturn:
+        raise InvalidEvent(detail, index)
+
+    if not isinstance(value, dict):
+        refuse("an event is a JSON object")
+    unknown = [key for key in value if key not in _ALLOWED]
+    if unknown:
+        owned = unknown[0] in ("id", "v")
+        name = json.dumps(unknown[0][:64])
+        refuse(f"{name} is {'given by the service' if owned else 'no field of an event'}")
+    if "data" not in value:
+        refuse("'data' is required")
+    type_fault = _type_fault(value.get("type"))
+    if type_fault:
+        refuse(type_fault)
+    for name in ("originatorClientId", "promptId", "key"):
+        if name in value and not isinstance(value[name], str):
+            refuse(f"'{name}' must be a string")
+    if "_meta" in value and not isinstance(value["_meta"], dict):
+        refuse("'_meta' must be an object")
+    if not isinstance(value.get("terminal", False), bool):
+        refuse("'terminal' must be true or false")
+    key = check_key(value["key"]) if "key" in value else None
+    stored = _decode_stored(_one_line(raw))
+    terminal = stored.terminal or stored.type in TERMINAL_TYPES
+    return Draft(stored.type, _encode(stored), terminal, key)
+
+
+def _type_fault(value: Any) -> str | None:
+    """Say what is wrong with an event type, or None. It becomes an SSE field, so no line may end in it."""
+    if not isinstance(value, str):
+        return "'type' must be a string"
+    if not 1 <= len(value) <= MAX_TYPE_CHARS or not value.isprintable():
+        return f"'type' must be 1 to {MAX_TYPE_CHARS} printable characters"
+    return f"'type' {value!r} is reserved" if value in RESERVED_TYPES else None
+
+
+def _strict_json(body: bytes) -> Any:
+    """Decode JSON as strictly as contract 2.1 asks, raising :class:`MalformedBody` only."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedBody("the body is not UTF-8") from error
+    if _too_deep(body):
+        raise MalformedBody(f"nesting is deeper than {MAX_DEPTH}")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+    except MalformedBody:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise MalformedBody(f"not JSON: {error}") from error
+    if _SURROGATE_ESCAPE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise MalformedBody("a string holds a lone surrogate") from error
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise MalformedBody("an object repeats a key")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedBody(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise MalformedBody("a number is too large")
+    return value
+
+
+def _one_line(raw: bytes) -> bytes:
+    """Return the same JSON with no byte below 0x20, that is without line breaks and tabs between tokens."""
+    if len(raw.translate(None, _CONTROL_BYTES)) == len(raw):
+        return raw
+    return msgspec.json.format(raw, indent=-1)
+
+
+def _too_deep(body: bytes) -> bool:
+    """Say whether brackets nest deeper than ``MAX_DEPTH``; few brackets answer it without a scan."""
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+        return False
+    return any(depth > MAX_DEPTH for depth in _depths(_STRING.sub(b"", body)))
+
+
+def _depths(body: bytes) -> Iterator[int]:
+    depth = 0
+    for byte in body:
+        if byte in b"{[":
+            depth += 1
+            yield depth
+        elif byte in b"}]":
+            depth -= 1
+
+
+_type_json: dict[str, bytes] = {}
+_TYPE_CACHE = 1024
+
+
+def _json_of_type(type: str) -> bytes:
+    """Return the type as JSON, from a bounded cache: a deployment has few types."""
+    found = _type_json.get(type)
+    if found is None:
+        found = _encode(type)
+        if len(_type_json) < _TYPE_CACHE:
+            _type_json[type] = found
+    return found
+
+
+def envelope(payload: bytes, public_id: int, timestamp_ms: int) -> Envelope:
+    """Return the envelope of a stored message; raise :class:`NotAnEvent` for what is none (contract 1.9).
+
+    ``data`` is spliced through as bytes, after a check that it cannot break a frame: UTF-8, nothing
+    below 0x20, depth ≤ 64. Keys that are not an event's are left out, so a direct publisher cannot set
+    ``id`` or ``v``; of repeated keys the last counts.
+    """
+    try:
+        stored = _decode_stored(payload)
+        if not payload.isascii():
+            payload.decode()
+    except RecursionError as error:
+        raise NotAnEvent("too_deep") from error
+    except UnicodeDecodeError as error:
+        raise NotAnEvent("not_utf8") from error
+    except msgspec.ValidationError as error:
+        raise NotAnEvent("not_an_event") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise NotAnEvent("not_json") from error
+    if _too_deep(payload):
+        raise NotAnEvent("too_deep")
+    if _type_fault(stored.type):
+        raise NotAnEvent("bad_type")
+    data = bytes(stored.data)
+    if len(data.translate(None, _CONTROL_BYTES)) != len(data):
+        data = msgspec.json.format(data, indent=-1)
+    parts = [b'{"id":%d,"v":1,"type":%b,"data":%b' % (public_id, _json_of_type(stored.type), data)]
+    if stored.originatorClientId is not UNSET:
+        parts.append(b',"originatorClientId":' + _encode(stored.originatorClientId))
+    if stored.promptId is not UNSET:
+        parts.append(b',"promptId":' + _encode(stored.promptId))
+    if stored.terminal:
+        parts.append(b',"terminal":true')
+    parts.append(b',"_meta":%b}' % _meta(stored.meta, timestamp_ms))
+    return Envelope(stored.type, stored.terminal or stored.type in TERMINAL_TYPES, b"".join(parts))
+
+
+def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
+    """Return ``_meta`` with the log's timestamp, unless the publisher gave a finite number (contract 2.5)."""
+    if isinstance(raw, UnsetType):
+        return b'{"serverTimestamp":%d}' % timestamp_ms
+    try:
+        meta = _decode_meta(raw)
+        given = meta.get("serverTimestamp")
+        if given is None or not _is_finite_number(bytes(given)):
+            meta["serverTimestamp"] = Raw(b"%d" % timestamp_ms)
+        return _one_line(_encode(meta))
+    except msgspec.DecodeError as error:
+        raise NotAnEvent("bad_meta") from error
+
+
+def _is_finite_number(raw: bytes) -> bool:
+    if raw[:1] not in b"-0123456789":
+        return False
+    return math.isfinite(float(raw))
+
+
+def is_terminal(payload: bytes) -> bool:
+    """Say whether a stored message is a terminal event (contract 2.9); what is no event is not."""
+    try:
+        return envelope(payload, 0, 0).terminal
+    except NotAnEvent:
+        return False

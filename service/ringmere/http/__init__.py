@@ -1,0 +1,1 @@
+"""The HTTP floor: the doors. Routes, SSE, problems, the page."""

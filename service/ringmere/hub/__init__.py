@@ -1,0 +1,1 @@
+"""The hub floor: who is listening, how fast, until when. Knows neither NATS nor HTTP."""

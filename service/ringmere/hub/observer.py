@@ -1,0 +1,63 @@
+"""What may be watched. The hub calls, telemetry listens; the hub itself counts and logs nothing.
+
+Every method is a no-op here, so an observer implements what it wants. Calls come from the event loop,
+on the hot path once per loop turn and channel, never once per reader; they must not block or raise.
+"""
+
+from __future__ import annotations
+
+from ringmere.core.reasons import CloseReason
+
+
+class Observer:
+    """The events of a hub. ``transport`` is ``sse`` or ``websocket``; times are seconds, sizes bytes."""
+
+    def published(self, outcome: str, events: int, seconds: float) -> None:
+        """A publish request ended; ``outcome`` is ``stored``, ``duplicate`` or an error code."""
+
+    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
+        """A stream was accepted."""
+
+    def stream_closed(
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+    ) -> None:
+        """A stream ended; ``events`` counts what was handed to its transport."""
+
+    def cursor_ignored(self, session: str, reason: str) -> None:
+        """A cursor was malformed and degraded to live-only (contract 3.2)."""
+
+    def resumed(self, session: str, verdict: str, source: str) -> None:
+        """A cursor was judged; ``source`` is where its first events come from: ``window``, ``log`` or ``none``."""
+
+    def resync(self, session: str, reason: str, detail: str | None) -> None:
+        """A ``state_resync_required`` frame was put into a stream."""
+
+    def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
+        """A reader's replay ended and it went live."""
+
+    def delivered(self, transport: str, events: int, size: int, lag: float) -> None:
+        """One loop turn of a channel was fanned out: ``events`` and ``size`` over all readers together.
+
+        ``lag`` is from the log's timestamp of the newest event to the write.
+        """
+
+    def warned(self, session: str, stream_id: str, threshold: str) -> None:
+        """A slow reader was warned."""
+
+    def evicted(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        """A slow reader was evicted."""
+
+    def live_gap(self, session: str) -> None:
+        """A hole was seen in the live tail."""
+
+    def gap_filled(self, session: str, events: int) -> None:
+        """Events of a hole were read from the log."""
+
+    def skipped(self, session: str, seq: int, reason: str) -> None:
+        """A stored message is no event and was passed over (contract 1.9)."""
+
+    def log_connected(self, connected: bool) -> None:
+        """The connection to the log was lost or is back."""
+
+    def epoch_added(self, shard: int, token: str) -> None:
+        """A shard's epoch table has a new row."""

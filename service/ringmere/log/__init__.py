@@ -1,0 +1,1 @@
+"""The log floor: sessions as subjects of JetStream streams. The only floor that knows NATS."""

@@ -1,0 +1,169 @@
+"""What a log promises, whatever keeps it: the seam between ``log`` and ``hub``.
+
+``memory.py`` and ``jetstream.py`` keep the same promises; ``tests/contract`` holds both to them. A log
+speaks of *sequences*; the epoch table turns them into public ids. Everything called a *leader read*
+is never stale: it sees every append that was acknowledged before it was asked.
+
+Errors: a method that reaches the log raises :class:`~ringmere.core.errors.LogUnavailable` when the log
+is away or does not answer in time, never a library's own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ringmere.core.cursor import EpochTable, SubjectBounds
+from ringmere.core.errors import RingmereError
+
+
+class Stored(NamedTuple):
+    """One message of the log. ``time_ns`` is the log's own timestamp, nanoseconds since 1970."""
+
+    seq: int
+    time_ns: int
+    payload: bytes
+
+
+class Page(NamedTuple):
+    """Consecutive stored messages of one session from a start on, ascending.
+
+    ``messages`` is what the reading replica held; it may lag behind the leader, but has no hole inside.
+    ``more`` says that the page ended at its size limit, not at the end of what the replica holds.
+    """
+
+    messages: list[Stored]
+    more: bool
+
+
+class Row(NamedTuple):
+    """One event to append: canonical payload and its idempotency key."""
+
+    payload: bytes
+    key: str | None = None
+
+
+class Appended(NamedTuple):
+    """An acknowledged append. ``duplicate``: the key was stored before, ``seq`` is the first one's."""
+
+    seq: int
+    duplicate: bool = False
+
+
+class Head(NamedTuple):
+    """What the head stream knows of a session: its last message (contract 1.8)."""
+
+    seq: int
+    terminal: bool
+
+
+class SessionState(NamedTuple):
+    """One session as its log has it. ``stored`` counts messages, a fence included."""
+
+    session: str
+    first: int
+    last: int
+    stored: int
+    last_time_ns: int
+    closed: bool
+
+
+class SessionPage(NamedTuple):
+    """Sessions in ascending order of id; ``next`` is the ``after`` of the next page, None at the end."""
+
+    sessions: list[SessionState]
+    next: str | None
+
+
+LiveSink = Callable[[int, int, int, bytes], None]
+"""Takes one live message: ``(seq, previous seq on the subject, time_ns, payload)``. Must not block or raise."""
+
+
+class Tail(Protocol):
+    """A live subscription of one session."""
+
+    def close(self) -> None:
+        """End it; the sink is not called any more after this returns."""
+
+
+class LogListener(Protocol):
+    """What the hub wants to hear from the log. Called on the event loop; must not block."""
+
+    def log_connected(self, connected: bool) -> None:
+        """The connection was lost (False) or is back and subscriptions are restored (True)."""
+
+    def epochs_changed(self, shard: int, table: EpochTable) -> None:
+        """The epoch table of a shard has new rows (contract 1.2)."""
+
+    def session_purged(self, session: str) -> None:
+        """A purge of the session was recorded, here or on another instance."""
+
+
+class Log(Protocol):
+    """A durable log of sessions, each a ring of the newest ``ring_size`` messages plus a fence (contract 1)."""
+
+    ring_size: int
+    log_ttl: float
+    """Seconds that a message is kept at the longest; 0 is for ever."""
+    max_event_bytes: int
+    """Largest payload that an append takes (contract 2.6)."""
+    connected: bool
+
+    def listen(self, listener: LogListener) -> None:
+        """Set the one listener."""
+
+    def shard_of(self, session: str) -> int:
+        """Return the shard that keeps ``session``."""
+
+    def epochs(self, session: str) -> EpochTable:
+        """Return the current epoch table of the session's stream; no I/O."""
+
+    async def append(self, session: str, row: Row, expected: int | None = None) -> Appended:
+        """Store one event and return when the log has acknowledged it.
+
+        ``expected`` is the sequence that must be the session's last (0: nothing stored). Raises
+        ``EventTooLarge``, ``WrongLastEventId`` (its ``current`` is a public id), ``KeyReused``,
+        ``PublishOverloaded``, ``LogUnavailable`` (not stored), ``PublishUnconfirmed`` (fate unknown).
+        """
+
+    async def append_many(self, session: str, rows: Sequence[Row]) -> list[Appended | RingmereError]:
+        """Store rows pipelined and in order; one result a row. Never raises for a row."""
+
+    async def append_atomic(self, session: str, rows: Sequence[Row], expected: int | None = None) -> list[Appended]:
+        """Store all rows or none; raises as :meth:`append` does."""
+
+    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
+        """Start the live tail; when this returns, what is appended from now on reaches ``sink`` (at most once)."""
+
+    async def bounds(self, session: str) -> SubjectBounds:
+        """Leader read of the subject's and the stream's bounds."""
+
+    async def contains(self, session: str, seq: int) -> bool:
+        """Leader read: is ``seq`` stored on this session's subject? (contract 4.4)"""
+
+    async def last(self, session: str) -> Stored | None:
+        """Leader read of the session's last message."""
+
+    async def head(self, session: str) -> Head | None:
+        """Return what is known of a session whose messages may have expired; None when nothing is."""
+
+    async def page(self, session: str, start: int, max_bytes: int) -> Page:
+        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes`` (at least one message)."""
+
+    async def newer(self, positions: Sequence[tuple[str, int]]) -> list[bool]:
+        """For each (session, last known sequence) say whether a newer message is stored. A replica may answer."""
+
+    async def check_epoch(self, session: str) -> EpochTable:
+        """Ask the leader whether the session's stream is still the one of the table, and add a row if not."""
+
+    async def sessions(self, prefix: str, after: str, limit: int) -> SessionPage:
+        """List sessions that have messages stored, ids greater than ``after``, at most ``limit``."""
+
+    async def session(self, session: str) -> SessionState | None:
+        """Return one session's state, None when nothing is stored."""
+
+    async def purge(self, session: str) -> None:
+        """Remove the session's messages and its head, and tell every instance."""
+
+    async def close(self) -> None:
+        """Release everything; nothing is flushed, for every append was acknowledged."""

@@ -1,0 +1,1 @@
+"""The telemetry floor: metrics and logs hang on the hub through its observer."""
