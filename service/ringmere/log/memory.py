@@ -1,0 +1,290 @@
+"""A log in memory that keeps the promises of :mod:`ringmere.log.port`, for tests and for trying things out.
+
+Several :class:`MemoryLog` on one :class:`~ringmere.log.memory_store.MemoryStore` stand for several
+instances on one NATS. What a network can do to an instance is asked for by name: :meth:`MemoryLog.drop_live`,
+:meth:`MemoryLog.hold_live`, :meth:`MemoryLog.disconnect`, ``replica_lag``, ``before``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
+
+from ringmere.core.cursor import EpochTable, SubjectBounds
+from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
+from ringmere.core.session import check_session_id
+from ringmere.log.memory_store import MemoryStore
+from ringmere.log.port import (
+    Appended,
+    Head,
+    LiveSink,
+    LogListener,
+    Page,
+    Row,
+    SessionPage,
+    SessionState,
+    Stored,
+)
+
+_seq = attrgetter("seq")
+
+
+class MemoryTail:
+    """A live subscription of a :class:`MemoryLog`."""
+
+    def __init__(self, log: MemoryLog, session: str, sink: LiveSink) -> None:
+        self._log = log
+        self._session = session
+        self._sink = sink
+        self._open = True
+
+    def close(self) -> None:
+        """End it; what is already on its way is not delivered."""
+        self._open = False
+        self._log.forget_tail(self._session, self)
+
+    def deliver(self, previous: int, message: Stored) -> None:
+        """Hand one message to the sink, unless closed meanwhile."""
+        if self._open:
+            self._sink(message.seq, previous, message.time_ns, message.payload)
+
+
+class MemoryLog:
+    """One instance's handle on a store.
+
+    ``calls`` counts calls by method name; ``replica_lag`` is how many of a stream's newest messages reads by
+    :meth:`page` and :meth:`newer` do not see; ``before`` is awaited with (method, session) before each call
+    takes effect, so that a test can stop the log at any point or let it fail.
+    """
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.ring_size = self.store.ring_size
+        self.log_ttl = self.store.log_ttl
+        self.max_event_bytes = self.store.max_event_bytes
+        self.connected = True
+        self.calls: Counter[str] = Counter()
+        self.replica_lag = 0
+        self.before: Callable[[str, str], Awaitable[None]] | None = None
+        self._listener: LogListener | None = None
+        self._tails: dict[str, list[MemoryTail]] = {}
+        self._drop = 0
+        self._held: list[tuple[str, int, Stored]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.store.watchers.append(self)
+
+    def listen(self, listener: LogListener) -> None:
+        """Set the one listener."""
+        self._listener = listener
+
+    def shard_of(self, session: str) -> int:
+        """Return the shard that keeps ``session``."""
+        return _partition(check_session_id(session), self.store.shards)
+
+    def epochs(self, session: str) -> EpochTable:
+        """Return the current epoch table of the session's stream."""
+        return self.store.tables[self.shard_of(session)]
+
+    async def append(self, session: str, row: Row, expected: int | None = None) -> Appended:
+        """Store one event."""
+        shard = await self._call("append", session)
+        self._fits(row)
+        return self.store.append(shard, session, row, expected)
+
+    async def append_many(self, session: str, rows: Sequence[Row]) -> list[Appended | RingmereError]:
+        """Store rows in order, one result a row."""
+        results: list[Appended | RingmereError] = []
+        try:
+            shard = await self._call("append_many", session)
+        except LogUnavailable as error:
+            return [error for _ in rows]
+        for row in rows:
+            try:
+                self._fits(row)
+                results.append(self.store.append(shard, session, row, None))
+            except RingmereError as error:
+                results.append(error)
+        return results
+
+    async def append_atomic(self, session: str, rows: Sequence[Row], expected: int | None = None) -> list[Appended]:
+        """Store all rows or none."""
+        shard = await self._call("append_atomic", session)
+        for row in rows:
+            self._fits(row)
+        return self.store.append_atomic(shard, session, rows, expected)
+
+    async def subscribe(self, session: str, sink: LiveSink) -> MemoryTail:
+        """Start the live tail."""
+        await self._call("subscribe", session)
+        self._loop = asyncio.get_running_loop()
+        tail = MemoryTail(self, session, sink)
+        self._tails.setdefault(session, []).append(tail)
+        return tail
+
+    async def bounds(self, session: str) -> SubjectBounds:
+        """Return the subject's and the stream's bounds."""
+        return self.store.bounds(await self._call("bounds", session), session)
+
+    async def contains(self, session: str, seq: int) -> bool:
+        """Say whether ``seq`` is stored on this session's subject."""
+        shard = await self._call("contains", session)
+        return self.store.at(self.store.stream(shard), session, seq) is not None
+
+    async def last(self, session: str) -> Stored | None:
+        """Return the session's last message."""
+        shard = await self._call("last", session)
+        messages = self.store.stream(shard).subjects.get(session)
+        return messages[-1] if messages else None
+
+    async def head(self, session: str) -> Head | None:
+        """Return what is known of a session whose messages may have expired."""
+        return self.store.head(await self._call("head", session), session)
+
+    async def page(self, session: str, start: int, max_bytes: int) -> Page:
+        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes``."""
+        messages = self._replica(await self._call("page", session), session)
+        taken: list[Stored] = []
+        size = 0
+        for message in messages[bisect_left(messages, start, key=_seq) :]:
+            if taken and size + len(message.payload) > max_bytes:
+                return Page(taken, True)
+            taken.append(message)
+            size += len(message.payload)
+        return Page(taken, False)
+
+    async def newer(self, positions: Sequence[tuple[str, int]]) -> list[bool]:
+        """Say for each position whether a newer message is stored."""
+        await self._enter("newer", "")
+        replicas = [(self._replica(self.shard_of(session), session), seq) for session, seq in positions]
+        return [bool(messages) and messages[-1].seq > seq for messages, seq in replicas]
+
+    async def check_epoch(self, session: str) -> EpochTable:
+        """Add a row to the epoch table when the stream is not the one it was."""
+        return self.store.check_epoch(await self._call("check_epoch", session))
+
+    async def sessions(self, prefix: str, after: str, limit: int) -> SessionPage:
+        """List sessions that have messages stored."""
+        await self._enter("sessions", "")
+        names = sorted(
+            session
+            for shard in range(self.store.shards)
+            for session in self.store.stream(shard).subjects
+            if session.startswith(prefix) and session > after
+        )
+        states = [self.store.state(self.shard_of(session), session) for session in names[:limit]]
+        found = [state for state in states if state is not None]
+        return SessionPage(found, names[limit - 1] if len(names) > limit else None)
+
+    async def session(self, session: str) -> SessionState | None:
+        """Return one session's state."""
+        return self.store.state(await self._call("session", session), session)
+
+    async def purge(self, session: str) -> None:
+        """Remove the session's messages and its head."""
+        self.store.purge(await self._call("purge", session), session)
+
+    async def close(self) -> None:
+        """Leave the store."""
+        self.connected = False
+        self._tails.clear()
+        if self in self.store.watchers:
+            self.store.watchers.remove(self)
+
+    # What a network can do to this instance.
+
+    def drop_live(self, count: int = 1) -> None:
+        """Lose the next ``count`` live messages on their way to this instance."""
+        self._drop += count
+
+    def hold_live(self) -> None:
+        """Keep live messages back until :meth:`release_live`."""
+        self._held = self._held or []
+
+    def release_live(self) -> None:
+        """Deliver what was held back, in order."""
+        held, self._held = self._held or [], None
+        for session, previous, message in held:
+            self._send(session, previous, message)
+
+    def disconnect(self) -> None:
+        """Lose the connection: calls fail, live messages pass by."""
+        self.connected = False
+        if self._listener is not None:
+            self._listener.log_connected(False)
+
+    def reconnect(self) -> None:
+        """Come back, with all subscriptions."""
+        self.connected = True
+        if self._listener is not None:
+            self._listener.log_connected(True)
+
+    # What the store tells this instance.
+
+    def live(self, session: str, previous: int, message: Stored) -> None:
+        """Take a live message off the network."""
+        if not self.connected or session not in self._tails:
+            return
+        if self._drop:
+            self._drop -= 1
+        elif self._held is not None:
+            self._held.append((session, previous, message))
+        else:
+            self._send(session, previous, message)
+
+    def epochs_changed(self, shard: int, table: EpochTable) -> None:
+        """Pass new epoch rows on."""
+        if self._listener is not None:
+            self._listener.epochs_changed(shard, table)
+
+    def session_purged(self, session: str) -> None:
+        """Pass a purge on."""
+        if self._listener is not None:
+            self._listener.session_purged(session)
+
+    def forget_tail(self, session: str, tail: MemoryTail) -> None:
+        """Drop a closed tail."""
+        tails = [other for other in self._tails.get(session, []) if other is not tail]
+        if tails:
+            self._tails[session] = tails
+        else:
+            self._tails.pop(session, None)
+
+    def _send(self, session: str, previous: int, message: Stored) -> None:
+        for tail in self._tails.get(session, []):
+            assert self._loop is not None
+            self._loop.call_soon(tail.deliver, previous, message)
+
+    def _replica(self, shard: int, session: str) -> list[Stored]:
+        stream = self.store.stream(shard)
+        messages = stream.subjects.get(session, [])
+        if not self.replica_lag:
+            return messages
+        return messages[: bisect_left(messages, stream.tail - self.replica_lag + 1, key=_seq)]
+
+    def _fits(self, row: Row) -> None:
+        if len(row.payload) > self.max_event_bytes:
+            raise EventTooLarge(len(row.payload), self.max_event_bytes)
+
+    async def _call(self, method: str, session: str) -> int:
+        shard = self.shard_of(session)
+        await self._enter(method, session)
+        return shard
+
+    async def _enter(self, method: str, session: str) -> None:
+        self.calls[method] += 1
+        if self.before is not None:
+            await self.before(method, session)
+        await asyncio.sleep(0)
+        if not self.connected:
+            raise LogUnavailable("not connected to the log")
+
+
+def _partition(session: str, shards: int) -> int:
+    """Return NATS's own partition number: 32-bit FNV-1a of the token, modulo."""
+    value = 0x811C9DC5
+    for byte in session.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value % shards
