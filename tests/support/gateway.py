@@ -108,6 +108,11 @@ def clean_env(**extra: str) -> dict[str, str]:
     return {**kept, **extra}
 
 
+def _new_log(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"gateway-{len(list(directory.glob('gateway-*.log')))}.log"
+
+
 @asynccontextmanager
 async def gateway(
     directory: Path,
@@ -121,8 +126,7 @@ async def gateway(
 
     ``directory`` also takes the log ``gateway-N.log``. The process is gone when the block ends.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    log = directory / f"gateway-{len(list(directory.glob('gateway-*.log')))}.log"
+    log = _new_log(directory)
     where = ["--nats-url", nats_url] if nats_url else ["--embedded", "--data-dir", str(directory / "data")]
     arguments = ["--listen", listen, "--drain-grace", "1", *where, *flags]
     process = GatewayProcess(arguments, log, clean_env(**(env or {})))
