@@ -51,9 +51,11 @@ class Appended(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the head stream knows of a session: its last message (contract 1.8)."""
+    """What the head stream keeps of a session: its last message, also after the log expired (contract 1.8)."""
 
     seq: int
+    time_ns: int
+    payload: bytes
     terminal: bool
 
 
