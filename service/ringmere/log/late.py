@@ -1,0 +1,140 @@
+"""A log that may come later, so that an instance can open its doors while NATS is still away.
+
+Until :meth:`LateLog.arrive` every call that needs the log raises ``LogUnavailable``, which the doors
+already know how to say. From then on all calls go to the log that has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringmere.core.cursor import EpochTable, SubjectBounds
+from ringmere.core.errors import LogUnavailable, RingmereError
+from ringmere.log.port import (
+    Appended,
+    Head,
+    LiveSink,
+    Log,
+    LogListener,
+    Page,
+    Row,
+    SessionPage,
+    SessionState,
+    Stored,
+    Tail,
+)
+
+RETRY_AFTER = 2.0
+"""Seconds that callers are told to wait while there is no log yet."""
+
+
+class LateLog:
+    """Keeps the promises of :class:`~ringmere.log.port.Log` for a log that is opened later.
+
+    ``ring_size`` and ``log_ttl`` are what the log will be opened with; ``max_event_bytes`` is a guess until
+    the server has said what it takes.
+    """
+
+    def __init__(self, ring_size: int, log_ttl: float, max_event_bytes: int) -> None:
+        self.ring_size = ring_size
+        self.log_ttl = log_ttl
+        self.max_event_bytes = max_event_bytes
+        self._log: Log | None = None
+        self._listener: LogListener | None = None
+
+    def arrive(self, log: Log) -> None:
+        """Pass all further calls on to ``log``, and tell the listener that it is connected."""
+        self._log = log
+        self.ring_size = log.ring_size
+        self.log_ttl = log.log_ttl
+        self.max_event_bytes = log.max_event_bytes
+        if self._listener is not None:
+            log.listen(self._listener)
+            self._listener.log_connected(log.connected)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the log is there and connected."""
+        return self._log is not None and self._log.connected
+
+    def listen(self, listener: LogListener) -> None:
+        """Set the one listener, now and for the log that arrives."""
+        self._listener = listener
+        if self._log is not None:
+            self._log.listen(listener)
+
+    def _there(self) -> Log:
+        if self._log is None:
+            raise LogUnavailable("NATS has not answered yet", retry_after=RETRY_AFTER)
+        return self._log
+
+    def shard_of(self, session: str) -> int:
+        """See :meth:`Log.shard_of`."""
+        return self._there().shard_of(session)
+
+    def epochs(self, session: str) -> EpochTable:
+        """See :meth:`Log.epochs`."""
+        return self._there().epochs(session)
+
+    async def append(self, session: str, row: Row, expected: int | None = None) -> Appended:
+        """See :meth:`Log.append`."""
+        return await self._there().append(session, row, expected)
+
+    async def append_many(self, session: str, rows: Sequence[Row]) -> list[Appended | RingmereError]:
+        """See :meth:`Log.append_many`; without a log each row has the error as its result."""
+        if self._log is None:
+            return [LogUnavailable("NATS has not answered yet", retry_after=RETRY_AFTER) for _ in rows]
+        return await self._log.append_many(session, rows)
+
+    async def append_atomic(self, session: str, rows: Sequence[Row], expected: int | None = None) -> list[Appended]:
+        """See :meth:`Log.append_atomic`."""
+        return await self._there().append_atomic(session, rows, expected)
+
+    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
+        """See :meth:`Log.subscribe`."""
+        return await self._there().subscribe(session, sink)
+
+    async def bounds(self, session: str) -> SubjectBounds:
+        """See :meth:`Log.bounds`."""
+        return await self._there().bounds(session)
+
+    async def contains(self, session: str, seq: int) -> bool:
+        """See :meth:`Log.contains`."""
+        return await self._there().contains(session, seq)
+
+    async def last(self, session: str) -> Stored | None:
+        """See :meth:`Log.last`."""
+        return await self._there().last(session)
+
+    async def head(self, session: str) -> Head | None:
+        """See :meth:`Log.head`."""
+        return await self._there().head(session)
+
+    async def page(self, session: str, start: int, max_bytes: int) -> Page:
+        """See :meth:`Log.page`."""
+        return await self._there().page(session, start, max_bytes)
+
+    async def newer(self, positions: Sequence[tuple[str, int]]) -> list[bool]:
+        """See :meth:`Log.newer`."""
+        return await self._there().newer(positions)
+
+    async def check_epoch(self, session: str) -> EpochTable:
+        """See :meth:`Log.check_epoch`."""
+        return await self._there().check_epoch(session)
+
+    async def sessions(self, prefix: str, after: str, limit: int) -> SessionPage:
+        """See :meth:`Log.sessions`."""
+        return await self._there().sessions(prefix, after, limit)
+
+    async def session(self, session: str) -> SessionState | None:
+        """See :meth:`Log.session`."""
+        return await self._there().session(session)
+
+    async def purge(self, session: str) -> None:
+        """See :meth:`Log.purge`."""
+        await self._there().purge(session)
+
+    async def close(self) -> None:
+        """Close the log that has arrived, if any."""
+        if self._log is not None:
+            await self._log.close()
