@@ -1,1 +1,4 @@
-"""The client floor: the other side. Stands on core alone."""
+"""The client floor: the other side. Stands on core alone.
+
+``stream.follow`` reads a session and resumes by itself; ``publish.Publisher`` writes with acknowledgement.
+"""

@@ -15,7 +15,7 @@ from ringmere.core.reasons import CloseReason
 
 
 class Frame(NamedTuple):
-    """One encoded frame: ``seq`` of the event (0 for a control frame), its SSE bytes, its envelope's size in bytes."""
+    """One encoded frame: its event's ``seq`` (0 for a control frame), SSE bytes, and envelope size in bytes."""
 
     seq: int
     sse: bytes

@@ -81,7 +81,7 @@ class EpochTable:
         return f"{self.birth}-{self.newest.epoch}"
 
     def epoch_of(self, sequence: int) -> int:
-        """Return the epoch in whose range ``sequence`` was written: the newest living row that starts at or before it."""
+        """Return the epoch that ``sequence`` was written in: the newest living row that starts at or before it."""
         for row in reversed(self.rows):
             if not row.void and row.first <= sequence:
                 return row.epoch
@@ -92,7 +92,10 @@ class EpochTable:
         return event_id(self.epoch_of(sequence), sequence)
 
     def known(self, cursor: int) -> bool:
-        """Say whether this log gave out ``cursor``, or still may: its row lives and no later row took its range over."""
+        """Say whether this log gave out ``cursor``, or still may.
+
+        Its row must live, and no later row may have taken its range over.
+        """
         epoch, sequence = split_id(cursor)
         for index, row in enumerate(self.rows):
             if row.epoch == epoch:
@@ -101,11 +104,17 @@ class EpochTable:
         return False
 
     def promoted(self, tail: int) -> EpochTable:
-        """Return the table after a promotion or restore: what lies beyond ``tail`` may come again with other content."""
+        """Return the table after a promotion or restore.
+
+        What lies beyond ``tail`` may come again with other content, so it goes to a new epoch.
+        """
         return EpochTable(self.birth, (*self.rows, EpochRow(self.newest.epoch + 1, tail + 1)))
 
     def recreated(self, first: int) -> EpochTable:
-        """Return the table after the stream was made anew, its first sequence being ``first``: all older ids are void."""
+        """Return the table after the stream was made anew, its first sequence being ``first``.
+
+        All older ids are void: nothing of what they named is in the new stream.
+        """
         voided = tuple(EpochRow(row.epoch, row.first, True) for row in self.rows)
         return EpochTable(self.birth, (*voided, EpochRow(self.newest.epoch + 1, first)))
 

@@ -22,6 +22,7 @@
     │   ├── PublishOverloaded
     │   ├── SubscriberLimitExceeded
     │   └── Draining
+    ├── FrameTooLong            what a server sends does not fit the decoder's buffer
     └── StartRefused            the process must not serve like this
         ├── StreamShapeDiffers
         └── LogRefused          credentials, JetStream off, server too old
@@ -167,6 +168,16 @@ class Draining(Unavailable):
     """The instance is going away and takes no new streams (contract 8.3)."""
 
     code = "draining"
+
+
+class FrameTooLong(RingmereError):
+    """A stream that is being decoded holds a line or an event of more than ``limit`` bytes."""
+
+    code = "frame_too_long"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a line or an event of the stream is longer than {limit} bytes")
+        self.limit = limit
 
 
 class StartRefused(RingmereError):

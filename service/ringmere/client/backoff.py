@@ -1,0 +1,55 @@
+"""How long to wait before trying again: pure arithmetic, the dice are the caller's.
+
+A delay is a floor plus a random part. The floor is what the server asked for (``retry:``,
+``Retry-After``, ``retryAfterMs``), so jitter never undercuts it; the width of the random part doubles
+with every failure up to a cap, so that clients which were dropped together come back spread out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The shape of the delays, all in seconds."""
+
+    retry: float = 3.0
+    """The floor until the server has sent a ``retry:`` of its own (contract 3.7)."""
+    first: float = 2.0
+    """Width of the random part after the first failure."""
+    widest: float = 30.0
+    """What the width grows to."""
+    longest_floor: float = 300.0
+    """What a server can ask for at most; beyond it a client would look dead to its user."""
+
+    def delay(self, failures: int, floor: float, roll: float) -> float:
+        """Return how long to wait after ``failures`` in a row, 1 for the first.
+
+        ``floor`` is what the server asked for, ``roll`` a random number in [0, 1).
+        """
+        doublings = min(max(failures, 1) - 1, 62)
+        width = min(self.widest, self.first * 2.0**doublings)
+        return min(max(floor, 0.0), self.longest_floor) + roll * width
+
+
+def parse_retry_after(text: str | None, now: float) -> float:
+    """Return the seconds that a ``Retry-After`` asks for: digits or an HTTP date, 0 for anything else.
+
+    ``now`` is seconds since 1970, to compare a date with.
+    """
+    if text is None:
+        return 0.0
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text) if len(text) <= 9 else math.inf
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - now)

@@ -1,0 +1,274 @@
+"""Follow one session: an async iterator that resumes by itself until the session is closed.
+
+::
+
+    async with follow("http://127.0.0.1:8080", "demo", from_="start") as stream:
+        async for item in stream:
+            match item:
+                case Event() if item.in_sync:
+                    apply(item)
+                case Control(type="state_resync_required"):
+                    stream.reloaded(at=await load_state())
+
+It reads when it is asked for the next item and never in the background, so a user that stops reading is
+what the gateway sees as a slow reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Literal, Self
+
+import aiohttp
+
+from ringmere.client.backoff import Backoff
+from ringmere.client.connect import Connection, NotNow, Options, Position, connect
+from ringmere.client.items import (
+    ENDING,
+    RESYNC,
+    SNAPSHOT,
+    Connected,
+    Control,
+    Event,
+    Resync,
+    Waiting,
+    item_of,
+    resync_of,
+    retry_hint,
+)
+from ringmere.core.cursor import MAX_ID, parse_cursor
+from ringmere.core.decoder import Message
+from ringmere.core.errors import InvalidParameter
+from ringmere.core.limits import MAX_DECODED_BYTES
+from ringmere.core.session import check_session_id
+
+__all__ = ["Connected", "Control", "Event", "Resync", "Stream", "Waiting", "follow"]
+
+SILENT_HEARTBEATS = 3
+"""Heartbeat intervals without a byte after which a connection counts as dead."""
+
+
+def follow(
+    url: str,
+    session: str,
+    from_: int | Literal["live", "start"] = "live",
+    *,
+    http: aiohttp.ClientSession | None = None,
+    headers: Mapping[str, str] | None = None,
+    params: Mapping[str, str] | None = None,
+    heartbeat: float = 15.0,
+    connect_timeout: float = 10.0,
+    backoff: Backoff | None = None,
+    max_event_bytes: int = MAX_DECODED_BYTES,
+    on_state: Callable[[Connected | Waiting], None] | None = None,
+    roll: Callable[[], float] = random.random,
+) -> Stream:
+    """Return a stream of ``session`` at the gateway ``url``; nothing is sent before the first item is asked for.
+
+    ``from_`` is where to begin: ``"live"`` (what comes from now on), ``"start"`` (the whole ring first), or
+    the id of the last event that was processed (0: everything). ``heartbeat`` is the gateway's interval in
+    seconds; a connection that is silent for three of them is taken for dead. ``params`` are further query
+    parameters (``maxQueued`` …). ``on_state`` hears of each connection and each wait; it must not block.
+    ``http`` stays the caller's: it is not closed, and its total timeout does not count here.
+
+    Raises :class:`~ringmere.core.errors.InvalidSessionId` and ``InvalidParameter``. The stream's iteration
+    raises :class:`~ringmere.client.errors.Refused` for a final status, and
+    :class:`~ringmere.client.errors.BrokenStream` or :class:`~ringmere.core.errors.FrameTooLong` for an answer
+    that is not this protocol; anything else leads to another try, with the newest cursor.
+    """
+    check_session_id(session)
+    if isinstance(from_, int) and not 0 <= from_ <= MAX_ID:
+        raise InvalidParameter("invalid_cursor", f"a cursor is 0 to {MAX_ID}")
+    options = Options(
+        f"{url.rstrip('/')}/session/{session}/events",
+        dict(headers or {}),
+        dict(params or {}),
+        heartbeat,
+        connect_timeout,
+        backoff or Backoff(),
+        max_event_bytes,
+    )
+    cursor = from_ if isinstance(from_, int) else None
+    return Stream(options, Position(cursor, from_start=from_ == "start"), http, on_state, roll)
+
+
+class Stream:
+    """The items of one session, in order, each event once; made by :func:`follow`.
+
+    ``resync`` is the verdict that waits for the user's reload, None while state is whole. ``ended`` turns
+    True when the session is closed and everything of it was handed over. One task iterates at a time. A
+    cancelled ``anext`` (say, by ``asyncio.wait_for``) loses nothing: the next one goes on.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        position: Position,
+        http: aiohttp.ClientSession | None,
+        on_state: Callable[[Connected | Waiting], None] | None,
+        roll: Callable[[], float],
+    ) -> None:
+        self.resync: Resync | None = None
+        self.ended = False
+        self._options = options
+        self._position = position
+        self._http = http
+        self._owns_http = http is None
+        self._on_state = on_state
+        self._roll = roll
+        self._connection: Connection | None = None
+        self._messages: deque[Message] = deque()
+        self._retry = options.backoff.retry
+        self._hint = 0.0
+        self._failures = 0
+        self._attempts = 0
+        self._due = 0.0
+        self._closing = False
+
+    @property
+    def last_id(self) -> int | None:
+        """The cursor: the id of the event handed over last, or the point where a live stream began."""
+        return self._position.cursor
+
+    def reloaded(self, at: int | None = None) -> None:
+        """Tell that state was loaded anew after a verdict: events count again from here.
+
+        With ``at``, the last event id that the loaded state covers, the stream goes on right after that
+        one; events handed over since the verdict and newer than it come again.
+        """
+        self.resync = None
+        if at is not None:
+            birth = self._connection.birth if self._connection else self._position.birth
+            self._position = Position(at, birth)
+            self._messages.clear()
+            self._closing = False
+            self._due = 0.0
+            self._disconnect()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event | Control:
+        try:
+            while not self._messages:
+                if self.ended:
+                    raise StopAsyncIteration
+                await self._advance()
+            return self._hand_over(item_of(self._messages.popleft()))
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Drop the connection and end the iteration; idempotent."""
+        self.ended = True
+        self._disconnect()
+        if self._http is not None and self._owns_http:
+            http, self._http = self._http, None
+            await http.close()
+
+    async def _advance(self) -> None:
+        """Take one step: wait until the next try is due, connect, or read."""
+        if self._connection is not None:
+            await self._read(self._connection)
+        elif (wait := self._due - time.monotonic()) > 0:
+            await asyncio.sleep(wait)
+        else:
+            await self._connect()
+
+    async def _connect(self) -> None:
+        if self._http is None:
+            self._http = aiohttp.ClientSession()
+        self._attempts += 1
+        asked = self._position
+        try:
+            connection = await connect(self._http, self._options, asked)
+        except NotNow as error:
+            self._drop(str(error), error.floor)
+            return
+        if connection is None:
+            self.ended = True
+            return
+        self._connection = connection
+        self._closing = False
+        self._tell(Connected(self._attempts, asked.cursor, connection.stream_id))
+        if asked.cursor is None and not asked.from_start and connection.start_id is not None:
+            self._position = Position(connection.start_id, connection.birth)
+
+    async def _read(self, connection: Connection) -> None:
+        silence = SILENT_HEARTBEATS * self._options.heartbeat
+        try:
+            chunk = await connection.read(silence)
+        except TimeoutError:
+            cause: str | None = f"silent for {silence:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            cause = str(error) or type(error).__name__
+        else:
+            cause = None if chunk else "the server ended the stream"
+            self.ended = not chunk and self._closing
+        if self._connection is not connection or self.ended:
+            return
+        if cause is not None:
+            self._drop(cause)
+            return
+        self._messages.extend(connection.decoder.feed(chunk))
+        if connection.decoder.retry_ms is not None:
+            self._retry = connection.decoder.retry_ms / 1000
+
+    def _hand_over(self, item: Event | Control) -> Event | Control:
+        """Move the cursor and the latch by an item that the user gets now."""
+        if isinstance(item, Event):
+            birth = self._connection.birth if self._connection else self._position.birth
+            self._position = Position(item.id, birth)
+            self._failures = 0
+            self._closing = item.terminal
+            return item if self.resync is None else item._replace(in_sync=False)
+        if item.type == RESYNC:
+            self.resync = resync_of(item)
+        elif item.type == SNAPSHOT:
+            self.resync = None
+        elif item.type in ENDING:
+            self._closing = False
+            self._hint = retry_hint(item)
+        return item
+
+    def _drop(self, cause: str, floor: float = 0.0) -> None:
+        """Give the connection up and set when the next try is due."""
+        connection = self._connection
+        if connection is not None:
+            if time.monotonic() - connection.opened_at >= self._options.heartbeat:
+                self._failures = 0
+            anchor = parse_cursor(connection.decoder.last_id)
+            if anchor is not None:
+                self._position = Position(anchor, connection.birth)
+        self._disconnect()
+        self._failures += 1
+        floor = max(self._retry, self._hint, floor)
+        delay = self._options.backoff.delay(self._failures, floor, self._roll())
+        self._hint = 0.0
+        self._due = time.monotonic() + delay
+        self._tell(Waiting(delay, cause, self._failures))
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.response.close()
+            self._connection = None
+
+    def _tell(self, state: Connected | Waiting) -> None:
+        if self._on_state is not None:
+            self._on_state(state)
