@@ -45,7 +45,8 @@ _FILES = ("creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 class ConnectOptions:
     """Where NATS is and who we are there. Times in seconds; ``creds``, ``nkey`` and ``tls_*`` are file paths."""
 
-    servers: tuple[str, ...] = (DEFAULT_SERVER,)
+    servers: tuple[str, ...] = field(default=(DEFAULT_SERVER,), repr=False)
+    """Addresses, which may hold passwords: shown by :meth:`addresses` only."""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
