@@ -11,7 +11,7 @@ import aiohttp
 
 from ringmere.client.backoff import Backoff, parse_retry_after
 from ringmere.client.errors import BrokenStream, ClientError, refusal
-from ringmere.core.cursor import parse_cursor, parse_epoch_token
+from ringmere.core.cursor import parse_cursor
 from ringmere.core.decoder import Decoder
 from ringmere.core.limits import MAX_DECODED_BYTES
 
@@ -37,10 +37,10 @@ class Options:
 
 @dataclass(slots=True)
 class Position:
-    """Where to go on: the newest cursor, and the birth of the log it came from (contract 1.3)."""
+    """Where to go on: the newest cursor, and the epoch token it came with (contract 1.3)."""
 
     cursor: int | None
-    birth: str | None = None
+    epoch: str | None = None
     from_start: bool = False
 
 
@@ -51,7 +51,7 @@ class Connection:
     response: aiohttp.ClientResponse
     decoder: Decoder
     opened_at: float
-    birth: str | None
+    epoch: str | None
     start_id: int | None
     stream_id: str | None
 
@@ -114,8 +114,8 @@ def _headers(options: Options, position: Position) -> dict[str, str]:
     headers.update(options.headers)
     if position.cursor is not None:
         headers["Last-Event-ID"] = str(position.cursor)
-        if position.birth is not None:
-            headers["X-Event-Epoch"] = position.birth
+        if position.epoch is not None:
+            headers["X-Event-Epoch"] = position.epoch
     return headers
 
 
@@ -133,7 +133,7 @@ def _connection(response: aiohttp.ClientResponse, options: Options) -> Connectio
         response=response,
         decoder=Decoder(options.max_event_bytes),
         opened_at=time.monotonic(),
-        birth=parse_epoch_token(headers.get("X-Event-Epoch")),
+        epoch=headers.get("X-Event-Epoch"),
         start_id=parse_cursor(headers.get("X-Start-Event-Id", "")),
         stream_id=headers.get("X-Stream-Id"),
     )

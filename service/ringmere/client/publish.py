@@ -71,9 +71,11 @@ class Publisher:
     ) -> Published:
         """Store one event (``type``, ``data`` and what else contract 2.1 allows) and return its id.
 
-        ``key`` is the idempotency key, by default the event's own ``"key"`` or a random one. ``expected`` is the id that must be the
-        session's last. Raises :class:`~ringmere.client.errors.Refused`, or ``Unreachable`` when patience
-        ran out (``maybe_done`` then says whether it may be stored); a later call with the same key is safe.
+        ``key`` is the idempotency key, by default the event's own ``"key"`` or a random one. ``expected`` is
+        the id that must be the session's last.
+
+        Raises :class:`~ringmere.client.errors.Refused`, or ``Unreachable`` when patience ran out
+        (``maybe_done`` then says whether it may be stored); a later call with the same key is safe.
         """
         key = event.get("key") if key is None else key
         headers = {"Idempotency-Key": secrets.token_urlsafe(12) if key is None else check_key(key)}

@@ -143,8 +143,8 @@ class Stream:
         """
         self.resync = None
         if at is not None:
-            birth = self._connection.birth if self._connection else self._position.birth
-            self._position = Position(at, birth)
+            epoch = self._connection.epoch if self._connection else self._position.epoch
+            self._position = Position(at, epoch)
             self._messages.clear()
             self._closing = False
             self._due = 0.0
@@ -208,7 +208,7 @@ class Stream:
         self._closing = False
         self._tell(Connected(self._attempts, asked.cursor, connection.stream_id))
         if asked.cursor is None and not asked.from_start and connection.start_id is not None:
-            self._position = Position(connection.start_id, connection.birth)
+            self._position = Position(connection.start_id, connection.epoch)
 
     async def _read(self, connection: Connection) -> None:
         silence = SILENT_HEARTBEATS * self._options.heartbeat
@@ -233,8 +233,8 @@ class Stream:
     def _hand_over(self, item: Event | Control) -> Event | Control:
         """Move the cursor and the latch by an item that the user gets now."""
         if isinstance(item, Event):
-            birth = self._connection.birth if self._connection else self._position.birth
-            self._position = Position(item.id, birth)
+            epoch = self._connection.epoch if self._connection else self._position.epoch
+            self._position = Position(item.id, epoch)
             self._failures = 0
             self._closing = item.terminal
             return item if self.resync is None else item._replace(in_sync=False)
@@ -255,7 +255,7 @@ class Stream:
                 self._failures = 0
             anchor = parse_cursor(connection.decoder.last_id)
             if anchor is not None:
-                self._position = Position(anchor, connection.birth)
+                self._position = Position(anchor, connection.epoch)
         self._disconnect()
         self._failures += 1
         floor = max(self._retry, self._hint, floor)

@@ -59,7 +59,7 @@ class Backlog:
     :meth:`push_control`: they keep their place in the order and count for neither cap.
     """
 
-    __slots__ = ("bytes", "frames", "last_seq", "max_bytes", "max_frames", "queue", "state")
+    __slots__ = ("bytes", "evicted", "frames", "last_seq", "max_bytes", "max_frames", "queue", "state")
 
     def __init__(self, max_frames: int, max_bytes: int) -> None:
         self.max_frames = max_frames
@@ -69,24 +69,31 @@ class Backlog:
         self.bytes = 0
         self.last_seq = 0
         self.state = State.OK
+        self.evicted: CloseReason | None = None
 
     def offer(self, frame: Frame) -> CloseReason | bool:
         """Offer one event. Return the reason of an eviction, or whether a warning is due right behind it.
 
-        The order of the questions is contract 6.3's. After an eviction nothing is accepted any more.
+        The order of the questions is contract 6.3's. After an eviction nothing is accepted any more: every
+        later offer gets the same reason.
         """
+        if self.evicted is not None:
+            return self.evicted
         if self.frames >= self.max_frames:
-            self.state = State.EVICTED
-            return CloseReason.QUEUE_OVERFLOW
+            return self._evict(CloseReason.QUEUE_OVERFLOW)
         if self.frames and self.bytes + frame.size > self.max_bytes:
-            self.state = State.EVICTED
-            return CloseReason.QUEUE_BYTES_OVERFLOW
+            return self._evict(CloseReason.QUEUE_BYTES_OVERFLOW)
         self.queue.append(frame)
         self.frames += 1
         self.bytes += frame.size
         self.last_seq = frame.seq
         self.state, warn = TRANSITIONS[self.state, self.level()]
         return warn
+
+    def _evict(self, reason: CloseReason) -> CloseReason:
+        self.state = State.EVICTED
+        self.evicted = reason
+        return reason
 
     def level(self) -> Level:
         """Return the fill level. Compared as 8·n against 3·cap and 6·cap, so there is no rounding."""

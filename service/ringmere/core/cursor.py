@@ -10,6 +10,8 @@ import enum
 import re
 from dataclasses import dataclass
 
+from ringmere.core.errors import StartRefused
+
 SEQUENCE_BITS = 40
 MAX_SEQUENCE = (1 << SEQUENCE_BITS) - 1
 MAX_EPOCH = 8191
@@ -94,8 +96,11 @@ class EpochTable:
     def known(self, cursor: int) -> bool:
         """Say whether this log gave out ``cursor``, or still may.
 
-        Its row must live, and no later row may have taken its range over.
+        Its row must live, and no later row may have taken its range over. Cursor 0 names no event, only
+        the beginning, so it is known in every log.
         """
+        if cursor == 0:
+            return True
         epoch, sequence = split_id(cursor)
         for index, row in enumerate(self.rows):
             if row.epoch == epoch:
@@ -108,7 +113,7 @@ class EpochTable:
 
         What lies beyond ``tail`` may come again with other content, so it goes to a new epoch.
         """
-        return EpochTable(self.birth, (*self.rows, EpochRow(self.newest.epoch + 1, tail + 1)))
+        return EpochTable(self.birth, (*self.rows, EpochRow(self._next_epoch(), tail + 1)))
 
     def recreated(self, first: int) -> EpochTable:
         """Return the table after the stream was made anew, its first sequence being ``first``.
@@ -116,7 +121,12 @@ class EpochTable:
         All older ids are void: nothing of what they named is in the new stream.
         """
         voided = tuple(EpochRow(row.epoch, row.first, True) for row in self.rows)
-        return EpochTable(self.birth, (*voided, EpochRow(self.newest.epoch + 1, first)))
+        return EpochTable(self.birth, (*voided, EpochRow(self._next_epoch(), first)))
+
+    def _next_epoch(self) -> int:
+        if self.newest.epoch >= MAX_EPOCH:
+            raise StartRefused(f"all {MAX_EPOCH + 1} epochs of the log are used up; it needs a new name")
+        return self.newest.epoch + 1
 
 
 class Outcome(enum.Enum):
@@ -166,6 +176,12 @@ class SubjectBounds:
         """Whether the oldest stored message is the fence, which is never delivered (contract 1.5)."""
         return self.stored > ring_size
 
+    def earliest(self, ring_size: int) -> int:
+        """Return a lower bound of the first deliverable sequence: it never names the fence (contract 1.5)."""
+        if self.stored == 0:
+            return self.tail + 1
+        return self.first + 1 if self.fenced(ring_size) else self.first
+
 
 def decide(
     sequence: int,
@@ -199,9 +215,9 @@ def decide(
     below it                                ring_evicted
     ======================================  ===========================================
     """
-    first_due = earliest if earliest is not None else bounds.first
-    evicted = Verdict(Outcome.RING_EVICTED, 0, None, first_due or bounds.tail + 1)
-    reset = Verdict(Outcome.EPOCH_RESET, 0, None, first_due or bounds.tail + 1)
+    first_due = earliest if earliest is not None else bounds.earliest(ring_size)
+    evicted = Verdict(Outcome.RING_EVICTED, 0, None, first_due)
+    reset = Verdict(Outcome.EPOCH_RESET, 0, None, first_due)
     contiguous = Verdict(Outcome.CONTIGUOUS, sequence)
     if sequence == 0:
         return evicted if bounds.fenced(ring_size) else contiguous
@@ -219,7 +235,12 @@ def decide(
     return contiguous if nothing_lost else evicted
 
 
-def unknown_epoch(bounds: SubjectBounds, earliest: int | None = None) -> Verdict:
-    """Return the verdict for a cursor that the epoch table or the token disowns (contract 4.1)."""
-    first_due = earliest if earliest is not None else bounds.first
-    return Verdict(Outcome.EPOCH_RESET, 0, "epoch_mismatch", first_due or bounds.tail + 1)
+def unknown_epoch(bounds: SubjectBounds, earliest: int | None = None, *, ring_size: int | None = None) -> Verdict:
+    """Return the verdict for a cursor that the epoch table or the token disowns (contract 4.1).
+
+    ``earliest`` is the first deliverable sequence; a caller that does not know it gives the ``ring_size``,
+    so that the verdict does not name a fence.
+    """
+    if earliest is None:
+        earliest = bounds.earliest(ring_size) if ring_size is not None else bounds.first or bounds.tail + 1
+    return Verdict(Outcome.EPOCH_RESET, 0, "epoch_mismatch", earliest)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -42,8 +41,22 @@ RESERVED_TYPES = CONTROL_TYPES | {"error", "open"}
 TERMINAL_TYPES = frozenset({"session_closed", "session_died"})
 """Types that close a session without ``terminal: true`` (contract 2.9)."""
 
+SKIP_REASONS = (
+    "not_utf8",
+    "not_json",
+    "not_an_event",
+    "too_deep",
+    "bad_type",
+    "bad_number",
+    "repeated_key",
+)
+"""Why a stored message is passed over; all values of :attr:`NotAnEvent.reason`."""
+
 _CONTROL_BYTES = bytes(range(0x20))
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_INT_DIGITS = 309
+"""An integer with this many digits can be beyond the largest double, so it would read as infinity."""
+_ANY_DIGIT_TO_0 = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INT = b"0" * _INT_DIGITS
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _ALLOWED = ("type", "data", "originatorClientId", "promptId", "_meta", "terminal", "key")
@@ -86,6 +99,7 @@ class NotAnEvent(ValueError):
 
 
 _decode_stored = msgspec.json.Decoder(_Stored).decode
+_decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_rows = msgspec.json.Decoder(list[Raw]).decode
@@ -112,7 +126,7 @@ def parse_draft(body: bytes) -> Draft:
 
 def parse_batch(body: bytes) -> list[Draft]:
     """Return the events of a JSON array, checked as a whole: one bad row refuses all of them (contract 2.2)."""
-    value = _strict_json(body)
+    value = _strict_json(body, MAX_DEPTH + 1)
     if not isinstance(value, list):
         raise MalformedBody("the body must be a JSON array of events")
     if not 1 <= len(value) <= MAX_BATCH:
@@ -182,16 +196,23 @@ def _type_fault(value: Any) -> str | None:
     return f"'type' {value!r} is reserved" if value in RESERVED_TYPES else None
 
 
-def _strict_json(body: bytes) -> Any:
+def _strict_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """Decode JSON as strictly as contract 2.1 asks, raising :class:`MalformedBody` only."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise MalformedBody("the body is not UTF-8") from error
-    if _too_deep(body):
+    if _too_deep(body, max_depth):
         raise MalformedBody(f"nesting is deeper than {MAX_DEPTH}")
+    parse_int = _finite_int if _may_hold_long_int(body) else None
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=parse_int,
+        )
     except MalformedBody:
         raise
     except (ValueError, RecursionError) as error:
@@ -222,6 +243,17 @@ def _finite(text: str) -> float:
     return value
 
 
+def _finite_int(text: str) -> int:
+    if len(text) >= _INT_DIGITS and math.isinf(float(text)):
+        raise MalformedBody("a number is too large")
+    return int(text)
+
+
+def _may_hold_long_int(body: bytes) -> bool:
+    """Say whether ``body`` has a run of digits that long; it may also stand in a string or be a fraction."""
+    return len(body) >= _INT_DIGITS and _LONG_INT in body.translate(_ANY_DIGIT_TO_0)
+
+
 def _one_line(raw: bytes) -> bytes:
     """Return the same JSON with no byte below 0x20, that is without line breaks and tabs between tokens."""
     if len(raw.translate(None, _CONTROL_BYTES)) == len(raw):
@@ -229,21 +261,30 @@ def _one_line(raw: bytes) -> bytes:
     return msgspec.json.format(raw, indent=-1)
 
 
-def _too_deep(body: bytes) -> bool:
-    """Say whether brackets nest deeper than ``MAX_DEPTH``; few brackets answer it without a scan."""
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+def _outside_strings(body: bytes) -> bytes:
+    """Return the JSON without its strings. Escapes go first, so that each quote left begins or ends one."""
+    return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+
+
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]")
+
+
+def _too_deep(body: bytes, max_depth: int = MAX_DEPTH) -> bool:
+    """Say whether brackets nest deeper than ``max_depth``; few brackets answer it without a scan.
+
+    Removing all innermost pairs takes one level off, so ``max_depth`` rounds leave nothing of JSON that is
+    no deeper. What is not JSON may leave more; its open brackets count.
+    """
+    if body.count(b"{") + body.count(b"[") <= max_depth:
         return False
-    return any(depth > MAX_DEPTH for depth in _depths(_STRING.sub(b"", body)))
-
-
-def _depths(body: bytes) -> Iterator[int]:
-    depth = 0
-    for byte in body:
-        if byte in b"{[":
-            depth += 1
-            yield depth
-        elif byte in b"}]":
-            depth -= 1
+    brackets = _outside_strings(body).translate(_BRACKETS).translate(None, _NO_BRACKETS)
+    for _ in range(max_depth):
+        inner = len(brackets)
+        brackets = brackets.replace(b"[]", b"")
+        if len(brackets) == inner:
+            return brackets.count(b"[") > max_depth
+    return b"[" in brackets
 
 
 _type_json: dict[str, bytes] = {}
@@ -251,50 +292,77 @@ _TYPE_CACHE = 1024
 
 
 def _json_of_type(type: str) -> bytes:
-    """Return the type as JSON, from a bounded cache: a deployment has few types."""
-    found = _type_json.get(type)
-    if found is None:
-        found = _encode(type)
-        if len(_type_json) < _TYPE_CACHE:
-            _type_json[type] = found
+    """Return a type that may be one as JSON, from a bounded cache: a deployment has few types."""
+    if _type_fault(type):
+        raise NotAnEvent("bad_type")
+    found = _encode(type)
+    if len(_type_json) < _TYPE_CACHE:
+        _type_json[type] = found
     return found
 
 
 def envelope(payload: bytes, public_id: int, timestamp_ms: int) -> Envelope:
     """Return the envelope of a stored message; raise :class:`NotAnEvent` for what is none (contract 1.9).
 
-    ``data`` is spliced through as bytes, after a check that it cannot break a frame: UTF-8, nothing
-    below 0x20, depth ≤ 64. Keys that are not an event's are left out, so a direct publisher cannot set
-    ``id`` or ``v``; of repeated keys the last counts.
+    ``data`` is spliced through as bytes, after a check that the payload keeps the rules of contract 2.1.
+    Keys that are not an event's are left out, so a direct publisher cannot set ``id`` or ``v``.
     """
     try:
         stored = _decode_stored(payload)
-        if not payload.isascii():
-            payload.decode()
-    except RecursionError as error:
-        raise NotAnEvent("too_deep") from error
+        canonical = _check(payload)
     except UnicodeDecodeError as error:
         raise NotAnEvent("not_utf8") from error
+    except RecursionError as error:
+        raise NotAnEvent("too_deep") from error
     except msgspec.ValidationError as error:
         raise NotAnEvent("not_an_event") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except msgspec.DecodeError as error:
         raise NotAnEvent("not_json") from error
+    type = stored.type
+    type_json = _type_json.get(type) or _json_of_type(type)
+    data = bytes(stored.data)
+    if not canonical:
+        data = _one_line(data)
+    more = b""
+    if stored.originatorClientId is not UNSET:
+        more = b',"originatorClientId":' + _encode(stored.originatorClientId)
+    if stored.promptId is not UNSET:
+        more += b',"promptId":' + _encode(stored.promptId)
+    if stored.terminal:
+        more += b',"terminal":true'
+    meta = _meta(stored.meta, timestamp_ms)
+    text = b'{"id":%d,"v":1,"type":%b,"data":%b%b,"_meta":%b}' % (public_id, type_json, data, more, meta)
+    return Envelope(type, stored.terminal or type in TERMINAL_TYPES, text)
+
+
+def _check(payload: bytes) -> bool:
+    """Raise unless JSON that decodes keeps to contract 2.1: UTF-8, finite numbers, no repeated key, depth.
+
+    Return whether it is written as this module would write it, which leaves no room for control bytes.
+    A decode and an encode in C are cheaper than any look at the text, and most payloads come back as they
+    were. Of those that do not, the number of colons tells whether a key was dropped as a repeated one.
+    """
+    if not payload.isascii():
+        payload.decode()
     if _too_deep(payload):
         raise NotAnEvent("too_deep")
-    if _type_fault(stored.type):
-        raise NotAnEvent("bad_type")
-    data = bytes(stored.data)
-    if len(data.translate(None, _CONTROL_BYTES)) != len(data):
-        data = msgspec.json.format(data, indent=-1)
-    parts = [b'{"id":%d,"v":1,"type":%b,"data":%b' % (public_id, _json_of_type(stored.type), data)]
-    if stored.originatorClientId is not UNSET:
-        parts.append(b',"originatorClientId":' + _encode(stored.originatorClientId))
-    if stored.promptId is not UNSET:
-        parts.append(b',"promptId":' + _encode(stored.promptId))
-    if stored.terminal:
-        parts.append(b',"terminal":true')
-    parts.append(b',"_meta":%b}' % _meta(stored.meta, timestamp_ms))
-    return Envelope(stored.type, stored.terminal or stored.type in TERMINAL_TYPES, b"".join(parts))
+    try:
+        again = _encode(_decode_any(payload))
+    except msgspec.ValidationError as error:
+        raise NotAnEvent("bad_number") from error
+    canonical = again == payload
+    if not canonical and _outside_strings(again).count(b":") != _outside_strings(payload).count(b":"):
+        raise NotAnEvent("repeated_key")
+    if _may_hold_long_int(payload):
+        _check_ints(payload)
+    return canonical
+
+
+def _check_ints(payload: bytes) -> None:
+    try:
+        json.loads(payload, parse_int=_finite_int)
+    except (MalformedBody, ValueError) as error:
+        raise NotAnEvent("bad_number") from error
 
 
 def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
@@ -303,12 +371,12 @@ def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
         return b'{"serverTimestamp":%d}' % timestamp_ms
     try:
         meta = _decode_meta(raw)
-        given = meta.get("serverTimestamp")
-        if given is None or not _is_finite_number(bytes(given)):
-            meta["serverTimestamp"] = Raw(b"%d" % timestamp_ms)
-        return _one_line(_encode(meta))
     except msgspec.DecodeError as error:
-        raise NotAnEvent("bad_meta") from error
+        raise NotAnEvent("not_an_event") from error
+    given = meta.get("serverTimestamp")
+    if given is None or not _is_finite_number(bytes(given)):
+        meta["serverTimestamp"] = Raw(b"%d" % timestamp_ms)
+    return _one_line(_encode(meta))
 
 
 def _is_finite_number(raw: bytes) -> bool:
