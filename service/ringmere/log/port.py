@@ -109,7 +109,10 @@ class Log(Protocol):
     """Seconds that a message is kept at the longest; 0 is for ever."""
     max_event_bytes: int
     """Largest payload that an append takes (contract 2.6)."""
-    connected: bool
+
+    @property
+    def connected(self) -> bool:
+        """Whether the log can be reached now."""
 
     def listen(self, listener: LogListener) -> None:
         """Set the one listener."""

@@ -1,0 +1,112 @@
+"""``ringmere tail``: follow a session in a terminal, through restarts and lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
+from ringmere.client.stream import Connected, Control, Event, Waiting, follow
+from ringmere.core.cursor import parse_cursor
+from ringmere.core.errors import InvalidParameter
+
+_encode = msgspec.json.Encoder().encode
+
+
+def tail(
+    session: Annotated[str, typer.Argument(help="The session to follow.")],
+    begin: Annotated[
+        str, typer.Option("--from", metavar="start|live|ID", help="The whole ring, what comes, or behind an id.")
+    ] = "live",
+    count: Annotated[int, typer.Option("--count", min=0, help="End after this many events; 0 is never.")] = 0,
+    server: Server = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Follow a session until it is closed. A lost connection is taken up again where it broke."""
+    start = _start(begin)
+    printer: Callable[[Event | Control], None] = _json_line if as_json else _Lines(Console(soft_wrap=True))
+    try:
+        asyncio.run(_follow(server, session, start, count, printer))
+    except KeyboardInterrupt:
+        # The ordinary way to leave a stream that has no end.
+        print(file=sys.stderr)
+
+
+def _start(text: str) -> int | Literal["live", "start"]:
+    if text == "live":
+        return "live"
+    if text == "start":
+        return "start"
+    cursor = parse_cursor(text)
+    if cursor is None:
+        raise InvalidParameter("invalid_from", f"--from: {text!r} is not start, live or an event id")
+    return cursor
+
+
+async def _follow(
+    server: str,
+    session: str,
+    start: int | Literal["live", "start"],
+    count: int,
+    show: Callable[[Event | Control], None],
+) -> None:
+    seen = 0
+    async with follow(server, session, start, on_state=_tell) as stream:
+        async for item in stream:
+            show(item)
+            seen += isinstance(item, Event)
+            if count and seen >= count:
+                return
+
+
+def _tell(state: Connected | Waiting) -> None:
+    """Say on stderr what became of the connection, so that stdout holds frames only."""
+    if isinstance(state, Waiting):
+        print(f"ringmere: {state.cause}; next try in {state.delay:.1f} s", file=sys.stderr)
+    elif state.attempt > 1:
+        where = "live" if state.cursor is None else f"behind {state.cursor}"
+        print(f"ringmere: connected again, {where}", file=sys.stderr)
+
+
+def _json_line(item: Event | Control) -> None:
+    sys.stdout.write(_encode(item.envelope).decode() + "\n")
+    sys.stdout.flush()
+
+
+class _Lines:
+    """Prints one line an item: time, id, type, data; data is cut to the terminal's width."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, item: Event | Control) -> None:
+        line = Text(f"{_clock(item.envelope)}  ", style="dim")
+        if isinstance(item, Event):
+            line.append(f"{item.id:>8}  ", style="cyan")
+            line.append(item.type, style="bold red" if item.terminal else "bold")
+        else:
+            line.append(f"{'–':>8}  {item.type}", style="yellow")
+        line.append("  " + _encode(item.data).decode(), style="default")
+        if self._console.is_terminal:
+            line.truncate(self._console.width, overflow="ellipsis")
+        self._console.print(line, highlight=False)
+
+
+def _clock(envelope: dict[str, object]) -> str:
+    """Return the event's own time of day, local, to the millisecond; blank when it has none."""
+    meta = envelope.get("_meta")
+    stamp = meta.get("serverTimestamp") if isinstance(meta, dict) else None
+    if not isinstance(stamp, int | float):
+        return " " * 12
+    try:
+        return datetime.fromtimestamp(stamp / 1000).strftime("%H:%M:%S.%f")[:-3]
+    except (OverflowError, OSError, ValueError):
+        return " " * 12

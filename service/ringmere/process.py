@@ -1,0 +1,54 @@
+"""What an instance asks of its operating system: signals, open files, an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+import structlog
+
+logger = structlog.get_logger("ringmere")
+
+
+class Stop:
+    """What SIGTERM and SIGINT ask: the first an orderly end (``asked``), the second an immediate one (``now``)."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.now = asyncio.Event()
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the two signals over from the interpreter."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.heard)
+
+    def heard(self) -> None:
+        """One more signal has come."""
+        (self.now if self.asked.is_set() else self.asked).set()
+
+
+def raise_file_limit() -> int:
+    """Raise the number of files this process may open as far as it may, and return it."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:
+            logger.warning("the file limit stays as it is", limit=soft, reason=str(error))
+            return soft
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
+    """Return the faster event loop where there is one, and its name."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop, "asyncio"
+    return uvloop.new_event_loop, "uvloop"
