@@ -199,7 +199,7 @@ class MemoryStore:
         stored = self.streams[shard].heads.get(session)
         if stored is None or stored.time_ns <= self.clock() - int(self.head_ttl * NS):
             return None
-        return Head(stored.seq, is_terminal(stored.payload))
+        return Head(stored.seq, stored.time_ns, stored.payload, is_terminal(stored.payload))
 
     def state(self, shard: int, session: str) -> SessionState | None:
         """Return one session's state, None when nothing is stored."""
