@@ -105,7 +105,6 @@ async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry) -> List
         stream_errors=settings.stream_errors,
         cors_origins=settings.cors_origin,
         metrics=telemetry.render,
-        observer=telemetry.observer,
         version=version("ringmere"),
     )
     host, port = split_listen(settings.listen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
@@ -20,6 +21,8 @@ from ringmere.core.errors import InvalidInput, RingmereError, StartRefused
 from ringmere.settings import SettingError
 
 OK, FAILED, USAGE = 0, 1, 2
+TRACEBACK = "RINGMERE_TRACEBACK"
+"""Variable that lets an error nobody expected through, for those who look for its cause."""
 
 app = typer.Typer(
     name="ringmere",
@@ -44,7 +47,7 @@ def version(as_json: Annotated[bool, typer.Option("--json", help="One JSON objec
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. No exception leaves it but those of a wrong program."""
+    """Run one command line and return its exit code."""
     try:
         result: Any = app(list(arguments), prog_name="ringmere", standalone_mode=False)
         return result if isinstance(result, int) else OK
@@ -59,6 +62,10 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error) or type(error).__name__, FAILED)
     except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
         return _fail("interrupted", FAILED)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        return _fail(f"unexpected {type(error).__name__}: {error} ({TRACEBACK}=1 shows where)", FAILED)
 
 
 def _message(error: TyperException) -> str:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ringmere.cli.clock import date_and_time
 from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
 from ringmere.client.sessions import list_sessions, show_session
 
@@ -37,7 +38,7 @@ def ls(
             str(session["firstEventId"]),
             str(session["lastEventId"]),
             "yes" if session["closed"] else "",
-            str(session["lastEventAt"]),
+            date_and_time(session["lastEventAt"]),
         )
     Console(soft_wrap=True).print(table)
 
@@ -56,7 +57,7 @@ def show(
     table = Table(box=None, show_header=False, pad_edge=False)
     readers = state.pop("readers", [])
     for name, value in state.items():
-        table.add_row(name, json.dumps(value) if isinstance(value, bool | dict | list) else str(value))
+        table.add_row(name, _shown(name, value))
     console = Console(soft_wrap=True)
     console.print(table)
     if readers:
@@ -73,11 +74,17 @@ async def _take(server: str, prefix: str, limit: int) -> list[dict[str, Any]]:
     return found
 
 
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("At"):
+        return date_and_time(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _readers(readers: list[dict[str, Any]]) -> Table:
     """Return a table with a column for each field that a reader has."""
     table = _table(*readers[0])
     for reader in readers:
-        table.add_row(*(str(value) for value in reader.values()))
+        table.add_row(*(_shown(name, value) for name, value in reader.items()))
     return table
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from ringmere.cli.clock import time_of_day
 from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
 from ringmere.client.stream import Connected, Control, Event, Waiting, follow
 from ringmere.core.cursor import parse_cursor
 from ringmere.core.errors import InvalidParameter
 
+_HARMLESS = dict.fromkeys(range(127, 160), 65533)
+"""JSON escapes control characters below 0x20; a terminal would obey these as well."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,25 +90,18 @@ class _Lines:
         self._console = console
 
     def __call__(self, item: Event | Control) -> None:
-        line = Text(f"{_clock(item.envelope)}  ", style="dim")
+        line = Text(f"{time_of_day(_stamp(item.envelope))}  ", style="dim")
         if isinstance(item, Event):
             line.append(f"{item.id:>8}  ", style="cyan")
             line.append(item.type, style="bold red" if item.terminal else "bold")
         else:
             line.append(f"{'–':>8}  {item.type}", style="yellow")
-        line.append("  " + _encode(item.data).decode(), style="default")
+        line.append("  " + _encode(item.data).decode().translate(_HARMLESS))
         if self._console.is_terminal:
             line.truncate(self._console.width, overflow="ellipsis")
         self._console.print(line, highlight=False)
 
 
-def _clock(envelope: dict[str, object]) -> str:
-    """Return the event's own time of day, local, to the millisecond; blank when it has none."""
+def _stamp(envelope: dict[str, Any]) -> object:
     meta = envelope.get("_meta")
-    stamp = meta.get("serverTimestamp") if isinstance(meta, dict) else None
-    if not isinstance(stamp, int | float):
-        return " " * 12
-    try:
-        return datetime.fromtimestamp(stamp / 1000).strftime("%H:%M:%S.%f")[:-3]
-    except (OverflowError, OSError, ValueError):
-        return " " * 12
+    return meta.get("serverTimestamp") if isinstance(meta, dict) else None
