@@ -35,10 +35,10 @@ class Observer:
     def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
         """A reader's replay ended and it went live."""
 
-    def delivered(self, transport: str, events: int, size: int, lag: float) -> None:
+    def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:
         """One loop turn of a channel was fanned out: ``events`` and ``size`` over all readers together.
 
-        ``lag`` is from the log's timestamp of the newest event to the write.
+        ``lag`` is from the log's timestamp of the newest event to the write; None for what left a backlog.
         """
 
     def warned(self, session: str, stream_id: str, threshold: str) -> None:

@@ -1,0 +1,203 @@
+"""Catching up: from where a stream begins to the one synchronous step in which it joins live.
+
+Exists only until the join: a live reader needs none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ringmere.core.cursor import Outcome
+from ringmere.core.errors import LogUnavailable
+from ringmere.core.frames import control_frame
+from ringmere.hub.outlet import Outlet
+from ringmere.hub.segment import Segment
+
+if TYPE_CHECKING:
+    from ringmere.hub.channel import Channel
+
+RETRY_PAUSE = 0.05
+"""Seconds between looks at a log that is away, or at a replica that is behind."""
+
+
+class Gap(NamedTuple):
+    """A verdict that must be told before the next event: the fields of its frame that are known already."""
+
+    reason: Outcome
+    detail: str | None
+    last_delivered_id: int
+
+
+class Plan(NamedTuple):
+    """Where a stream begins: behind ``position``, or with what is left of the ring when ``whole_ring``.
+
+    ``gap`` is the verdict to tell first, ``announce`` whether a ``replay_complete`` is due, ``verdict`` a
+    label for metrics, None without a cursor.
+    """
+
+    position: int
+    gap: Gap | None = None
+    whole_ring: bool = False
+    announce: bool = False
+    verdict: str | None = None
+
+
+class CatchUp:
+    """The way of one reader from its plan to live."""
+
+    __slots__ = (
+        "_announce",
+        "_began",
+        "_gap",
+        "_last_event",
+        "_outlet",
+        "_quiet",
+        "_ready",
+        "_source",
+        "_whole_ring",
+        "channel",
+        "position",
+        "replayed",
+    )
+
+    def __init__(self, channel: Channel, plan: Plan) -> None:
+        self.channel = channel
+        self.position = plan.position
+        """Everything up to this sequence has been handed to the outlet."""
+        self.replayed = 0
+        self._gap = plan.gap
+        self._whole_ring = plan.whole_ring
+        self._quiet = plan.whole_ring and plan.gap is None
+        self._announce = plan.announce
+        self._last_event = 0
+        self._source = "window"
+        self._began = time.monotonic()
+        self._outlet: Outlet | None = None
+        self._ready = asyncio.Event()
+
+    def replan(self, plan: Plan) -> None:
+        """Begin anew from another plan (the log behind the reader changed); what is announced stays due."""
+        self.position = plan.position
+        self._gap = plan.gap
+        self._whole_ring = plan.whole_ring
+        self._quiet = plan.whole_ring and plan.gap is None
+
+    def join_at_once(self, outlet: Outlet) -> bool:
+        """Join without touching the log, if the window reaches back far enough; say whether it did."""
+        self._outlet = outlet
+        if self._whole_ring or not outlet.writable or not self.channel.joinable(self.position):
+            return False
+        self._join(0)
+        return True
+
+    def resumed(self) -> None:
+        """The outlet may have become writable."""
+        self._ready.set()
+
+    async def run(self, outlet: Outlet) -> None:
+        """Write page after page, then join. Waits while the log is away; ends with the reader joined."""
+        self._outlet = outlet
+        self._source = "log"
+        earliest = 0
+        while True:
+            try:
+                await self._wait_writable(outlet)
+                earliest = await self._restart() if self._whole_ring else earliest
+                if self.position > self.channel.last:
+                    # Ahead of this instance's tail. Once it has read all that the leader has, nothing at or
+                    # below the position is still to come.
+                    await self.channel.catch_up()
+                if self.channel.joinable(self.position) or self.position > self.channel.last:
+                    if outlet.writable:
+                        self._join(earliest)
+                        return
+                    continue
+                earliest = await self._step(outlet) or earliest
+            except LogUnavailable:
+                await asyncio.sleep(RETRY_PAUSE)
+
+    async def _restart(self) -> int:
+        batch = await self.channel.replay.restart()
+        self._whole_ring = False
+        self.position = batch.start
+        return batch.earliest
+
+    async def _step(self, outlet: Outlet) -> int:
+        """Write one page; return the lower bound of the next sequence that is due."""
+        step = await self.channel.replay.after(self.position)
+        if step.gap and self._gap is None and not self._quiet:
+            self._gap = Gap(Outcome.RING_EVICTED, None, self.channel.id_of(self.position))
+        segment = step.segment
+        if segment is None:
+            if step.position <= self.position:
+                await asyncio.sleep(RETRY_PAUSE)  # a replica behind the leader: look again shortly
+            self.position = max(self.position, step.position)
+            return step.earliest
+        await self._wait_writable(outlet)
+        self._write(outlet, segment)
+        self.channel.window.extend_back(segment)
+        return step.earliest
+
+    def _write(self, outlet: Outlet, segment: Segment) -> None:
+        first = segment.first_after(self.position)
+        if first:
+            self._tell_gap(first)
+            framed = outlet.flowing and outlet.framed
+            data, events = segment.after(self.position, framed)
+            if framed:
+                outlet.write(data)
+            else:
+                outlet.send(data)
+            self.replayed += events
+            self._last_event = segment.seqs[-1]
+        self.position = max(self.position, segment.last)
+
+    def _join(self, earliest: int) -> None:
+        """Write the rest of the window: the caller enters the channel's tuple in the same step, so there is no seam."""
+        channel, outlet = self.channel, self._outlet
+        assert outlet is not None
+        channel.flush()
+        self._tell_gap(channel.window.first_after(self.position) or earliest)
+        framed = outlet.flowing and outlet.framed
+        blobs, events = channel.window.since(self.position, framed)
+        for blob in blobs:
+            if framed:
+                outlet.write(blob)
+            else:
+                outlet.send(blob)
+        if events:
+            self.replayed += events
+            self._last_event = channel.window.last_event
+        self.position = max(self.position, channel.last)
+        if self._announce:
+            self._complete(outlet)
+
+    def _tell_gap(self, earliest: int) -> None:
+        """Write the verdict frame that is due before the next event (contract 4.7)."""
+        gap, self._gap = self._gap, None
+        self._quiet = False
+        if gap is None or self._outlet is None:
+            return
+        data: dict[str, Any] = {"reason": gap.reason.value}
+        if gap.detail:
+            data["detail"] = gap.detail
+        data["lastDeliveredId"] = gap.last_delivered_id
+        data["earliestAvailableId"] = self.channel.id_of(earliest)
+        self._outlet.send(control_frame("state_resync_required", data, time.time_ns() // 1_000_000))
+        self.channel.hub.observer.resync(self.channel.session, gap.reason.value, gap.detail)
+
+    def _complete(self, outlet: Outlet) -> None:
+        self._announce = False
+        data: dict[str, Any] = {"replayedCount": self.replayed}
+        if self.replayed:
+            data["lastReplayedEventId"] = self.channel.id_of(self._last_event)
+        outlet.send(control_frame("replay_complete", data, time.time_ns() // 1_000_000))
+        seconds = time.monotonic() - self._began
+        self.channel.hub.observer.replayed(self.channel.session, self.replayed, self._source, seconds)
+
+    async def _wait_writable(self, outlet: Outlet) -> None:
+        while not outlet.writable:
+            self._ready.clear()
+            await self._ready.wait()

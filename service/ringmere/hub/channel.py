@@ -1,0 +1,228 @@
+"""One live session: one feed in, many readers out.
+
+What the channel accepts in one turn of the loop is encoded once, joined once, and handed to every
+reader as one blob; the window keeps it for readers that come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from ringmere.core.backlog import Frame
+from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds
+from ringmere.core.frames import chunked, control_frame
+from ringmere.core.reasons import CloseReason
+from ringmere.hub.catchup import Gap
+from ringmere.hub.feed import Feed
+from ringmere.hub.replay import Batch, Encoder, Replay
+from ringmere.hub.subscriber import Subscriber
+from ringmere.hub.window import Window
+from ringmere.log.port import Stored
+
+if TYPE_CHECKING:
+    from ringmere.hub.hub import Hub
+
+
+class Channel:
+    """The live state of one session on this instance, from its first reader to a while after its last."""
+
+    def __init__(self, hub: Hub, session: str) -> None:
+        self.hub = hub
+        self.session = session
+        self.started = False
+        self.slots = 0
+        """Readers admitted, attached or not (contract 6.9)."""
+        self.members: set[Subscriber] = set()
+        self.readers: tuple[Subscriber, ...] = ()
+        """Live readers; replaced, never changed, so that a fan-out under way is not disturbed."""
+        self.flushed = 0
+        """Sequence up to which live readers have been handed everything."""
+        self.events = 0
+        """Events accepted since the channel began."""
+        self.closed = False
+        """Whether the newest event is terminal (contract 2.9)."""
+        self.start_id = 0
+        """The id that names the point where a reader without a cursor begins."""
+        self.active_at = 0.0
+        """Loop time of the newest fan-out."""
+        self.table = hub.log.epochs(session)
+        self.window = Window(0, hub.limits.window_bytes, hub.log.ring_size)
+        self.feed = Feed(self)
+        self._encoder = Encoder(self.table, session, hub.observer)
+        self.replay = Replay(hub.log, session, self._encoder, hub.limits, hub.reads, hub.pages)
+        self._turn: list[Frame] = []
+        self._turn_bytes = 0
+        self._bounds: tuple[float, asyncio.Future[SubjectBounds]] | None = None
+        self._now = asyncio.get_running_loop().time
+
+    @property
+    def last(self) -> int:
+        """Sequence of the newest message that was accepted."""
+        return self.feed.last
+
+    def id_of(self, seq: int) -> int:
+        """Return the public id of a sequence under the epoch table this channel encodes with."""
+        return self.table.id_of(seq) if seq else 0
+
+    async def start(self) -> None:
+        """Begin to follow the session; raises ``LogUnavailable``."""
+        await self.feed.start()
+        self.started = True
+        self.feed.follow(self.hub.log.epochs(self.session))
+
+    def close(self) -> None:
+        """End the feed and every read; the readers have been ended by the hub."""
+        self.feed.close()
+        self.replay.close()
+
+    # -- what the feed calls ---------------------------------------------------------------------------
+
+    def begin_at(self, stored: Stored | None, tail: int) -> None:
+        """Begin behind ``stored``, the session's last message, which the window gets; ``tail`` is the stream's."""
+        self.flushed = self.last
+        self.closed = False
+        self.window.reset(self.last)
+        made = self._encoder.frame(*stored) if stored is not None else None
+        if made is not None:
+            frame, self.closed = made
+            self.window.reset(self.last - 1)
+            self.window.add([frame])
+        # An empty session's point is the stream's tail: a cursor there is judged right, 0 would mean everything.
+        self.start_id = self.id_of(max(tail, self.last))
+
+    def accept(self, seq: int, time_ns: int, payload: bytes) -> None:
+        """Take the next live message into this turn (the hot path)."""
+        made = self._encoder.frame(seq, time_ns, payload)
+        if made is None:
+            return
+        frame, self.closed = made
+        self.events += 1
+        self._push(frame)
+        if self._turn_bytes >= self.hub.limits.turn_bytes:
+            self.feed.stalled = True
+
+    def take(self, batch: Batch) -> None:
+        """Take a page that fills a hole."""
+        for frame in batch.frames:
+            self._push(frame)
+        if batch.frames:
+            self.closed = batch.closed
+            self.events += len(batch.frames)
+        self.flush()
+
+    def push_gap(self, last: int, earliest: int) -> None:
+        """Put a ``ring_evicted`` verdict into the live stream: between ``last`` and ``earliest`` something is gone."""
+        self.flush()
+        self.window.reset(earliest - 1)
+        self.replay.forget()
+        data = {
+            "reason": Outcome.RING_EVICTED.value,
+            "lastDeliveredId": self.id_of(last),
+            "earliestAvailableId": self.id_of(earliest),
+        }
+        self._push(Frame(0, control_frame("state_resync_required", data, time.time_ns() // 1_000_000), 0))
+        self.hub.observer.resync(self.session, Outcome.RING_EVICTED.value, None)
+
+    def _push(self, frame: Frame) -> None:
+        if not self._turn:
+            self.hub.mark_dirty(self)
+        self._turn.append(frame)
+        self._turn_bytes += len(frame.sse)
+
+    def change_table(self, table: EpochTable) -> dict[Subscriber, int]:
+        """Encode under another epoch table from now on; return the id each reader had reached under the old one."""
+        self.flush()
+        reached = {reader: self.id_of(reader.reached) or reader.start_id or 0 for reader in self.members}
+        self.table = table
+        self._encoder = self.replay.encoder = Encoder(table, self.session, self.hub.observer)
+        self.replay.forget()
+        self._bounds = None
+        return reached
+
+    def rewind_readers(self, reached: dict[Subscriber, int]) -> None:
+        """Let every reader read on from the log, or tell it that its last id is unknown now (contract 1.2)."""
+        for reader, last_id in reached.items():
+            if last_id == 0:
+                reader.rewind(None, whole_ring=True)
+            elif self.table.known(last_id):
+                reader.rewind(None, whole_ring=False)
+            else:
+                reader.rewind(Gap(Outcome.EPOCH_RESET, "epoch_mismatch", last_id), whole_ring=True)
+
+    def purged(self) -> None:
+        """A purge was recorded: what is remembered goes."""
+        self.flush()
+        self.window.reset(self.last)
+        self.replay.forget()
+        self._bounds = None
+        self.closed = False
+        self.feed.purged()
+
+    # -- the fan-out -----------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Fan out, then go on with what did not fit into the turn."""
+        self.flush()
+        if self.feed.stalled:
+            self.feed.go_on()
+
+    def flush(self) -> None:
+        """Hand all frames of this turn to all live readers as one blob each (the hot path)."""
+        turn = self._turn
+        if not turn:
+            return
+        self._turn = []
+        self._turn_bytes = 0
+        raw = b"".join([frame.sse for frame in turn])
+        framed = chunked(raw)
+        before = self.flushed
+        direct = 0
+        for reader in self.readers:
+            if reader.flowing:
+                reader.write(framed if reader.framed else raw)
+                direct += 1
+            else:
+                reader.offer(turn, raw, before)
+        self.flushed = self.last
+        events = [frame for frame in turn if frame.seq]
+        self.window.add(events)
+        self.active_at = self.feed.confirmed_at = self._now()
+        self.start_id = self.id_of(self.last)
+        if direct:
+            lag = time.time() - self.feed.last_time_ns / 1e9
+            self.hub.observer.delivered("sse", len(events) * direct, len(raw) * direct, lag)
+        if self.closed:
+            for reader in self.readers:
+                reader.finish(CloseReason.SESSION_CLOSED)
+
+    # -- what the readers ask --------------------------------------------------------------------------
+
+    def joinable(self, position: int) -> bool:
+        """Say whether a reader at ``position`` can be served from memory without a seam."""
+        return self.window.floor <= position <= self.last
+
+    @property
+    def live_position(self) -> int:
+        """Where a reader without a cursor begins: behind the newest event, or before it when it ended the session."""
+        return (self.window.last_event or self.last) - 1 if self.closed else self.last
+
+    async def catch_up(self) -> None:
+        """Return once everything that the leader has now has been accepted."""
+        await self.feed.catch_up()
+
+    async def bounds(self) -> SubjectBounds:
+        """Return leader bounds at most ``bounds_age`` old; a storm of readers shares one read."""
+        now = self._now()
+        if self._bounds is None or now - self._bounds[0] > self.hub.limits.bounds_age:
+            self._bounds = (now, asyncio.ensure_future(self.hub.log.bounds(self.session)))
+        return await asyncio.shield(self._bounds[1])
+
+    def enter(self, reader: Subscriber) -> None:
+        """Add a live reader."""
+        self.readers = (*self.readers, reader)
+
+    def leave(self, reader: Subscriber) -> None:
+        """Remove a live reader, at once, also in the middle of a fan-out."""
+        self.readers = tuple(other for other in self.readers if other is not reader)

@@ -1,0 +1,319 @@
+"""The hub: sessions live here while somebody listens, and publishes pass through.
+
+Nothing a client needs is kept here: a hub that dies costs its readers one reconnect (contract 8.4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ringmere.core.backlog import State as BacklogState
+from ringmere.core.cursor import EpochTable
+from ringmere.core.errors import (
+    Draining,
+    LogUnavailable,
+    RingmereError,
+    SessionNotFound,
+    SubscriberLimitExceeded,
+)
+from ringmere.core.event import Draft, make_payload
+from ringmere.core.limits import Limits
+from ringmere.core.reasons import CloseReason
+from ringmere.hub.catchup import Plan
+from ringmere.hub.channel import Channel
+from ringmere.hub.drain import goodbyes
+from ringmere.hub.observer import Observer
+from ringmere.hub.publish import Published, Publisher
+from ringmere.hub.replay import PageCache
+from ringmere.hub.resume import plan_stream
+from ringmere.hub.sessions import describe_readers, describe_session
+from ringmere.hub.subscriber import SubscribeOptions, Subscriber
+from ringmere.hub.sweep import Sweep
+from ringmere.hub.wheel import Wheel
+from ringmere.log.port import Log
+
+LIMIT_RETRY = 5.0
+"""Seconds told to a reader beyond the limit (contract 6.9)."""
+
+
+class SessionList(NamedTuple):
+    """A page of sessions as contract 10.4 has them; ``next`` is the next page's ``after``."""
+
+    sessions: list[dict[str, Any]]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HubStats:
+    """Gauges of one moment; sizes in bytes."""
+
+    subscribers: dict[str, int]
+    sessions_live: int
+    backlog_events: int
+    backlog_events_max: int
+    backlog_bytes: int
+    backlog_bytes_max: int
+    window_bytes: int
+    log_connected: bool
+
+
+class Hub:
+    """All live sessions of one instance over one log."""
+
+    def __init__(
+        self,
+        log: Log,
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+        *,
+        require_session: bool = False,
+    ) -> None:
+        self.log = log
+        self.limits = limits or Limits()
+        self.observer = observer or Observer()
+        self.wheel = Wheel()
+        self.pages = PageCache(self.limits.page_cache)
+        self.reads = asyncio.Semaphore(self.limits.concurrent_reads)
+        self.paused: set[Subscriber] = set()
+        """Readers whose transport is full; all backlogs are theirs."""
+        self.backlog_bytes = 0
+        self._require_session = require_session
+        self._channels: dict[str, Channel] = {}
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self._dirty: list[Channel] = []
+        self._draining = False
+        self._sweep = Sweep(self)
+        self._publisher = Publisher(log, self.observer)
+        self._connections = 0
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to serve, on the running loop."""
+        self.log.listen(self)
+        self.wheel.start()
+        self._sweep.start()
+
+    async def close(self) -> None:
+        """End all streams and every task. The log stays open: it is the caller's."""
+        self._draining = True
+        for channel in list(self._channels.values()):
+            for reader in list(channel.members):
+                reader.finish(CloseReason.SHUTDOWN)
+            self._drop(channel)
+        await self._sweep.stop()
+        self.wheel.stop()
+
+    async def drain(self) -> None:
+        """Say goodbye to every stream, paced over ``drain_grace`` at most (contract 8.3)."""
+        self._draining = True
+        await goodbyes([reader for channel in self._channels.values() for reader in channel.members], self.limits)
+
+    @property
+    def ready(self) -> bool:
+        """Whether this instance should be sent traffic."""
+        return self.log.connected and not self._draining
+
+    @property
+    def draining(self) -> bool:
+        """Whether a drain has begun."""
+        return self._draining
+
+    # -- publishing ------------------------------------------------------------------------------------
+
+    async def publish(self, session: str, draft: Draft, expected_id: int | None = None) -> Published:
+        """Store one event; return its id once the log has acknowledged it (contract 2.2). Raises as ``Log.append``."""
+        return await self._publisher.one(session, draft, expected_id)
+
+    async def publish_batch(
+        self, session: str, drafts: list[Draft], *, atomic: bool = False, expected_id: int | None = None
+    ) -> list[Published | RingmereError]:
+        """Store a batch in order, one result a row; ``atomic``: all or none, raising as ``Log.append_atomic``."""
+        if atomic or expected_id is not None:
+            return [*await self._publisher.all_or_none(session, drafts, expected_id)]
+        return await self._publisher.each(session, drafts)
+
+    async def close_session(self, session: str) -> Published:
+        """Publish the terminal event ``session_closed`` (contract 10.4)."""
+        return await self.publish(session, make_payload("session_closed", {}))
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    async def subscribe(self, session: str, options: SubscribeOptions) -> Subscriber:
+        """Admit a reader: take a slot, judge its cursor, fix the point it starts at.
+
+        Raises ``Draining``, ``SubscriberLimitExceeded``, ``SessionNotFound``, and ``LogUnavailable`` within
+        ``connect_deadline``. The caller attaches a sink, or cancels.
+        """
+        if self._draining:
+            raise Draining("this instance is going away", 1.0)
+        channel = self._take_slot(session)
+        try:
+            async with asyncio.timeout(self.limits.connect_deadline):
+                await self._started(channel)
+                if self._require_session:
+                    await self._check_exists(channel)
+                plan = await plan_stream(channel, options)
+        except BaseException as error:
+            self._give_back(channel)
+            if isinstance(error, TimeoutError):
+                raise LogUnavailable("the log did not answer in time") from error
+            raise
+        return self._admit(channel, options, plan)
+
+    def _admit(self, channel: Channel, options: SubscribeOptions, plan: Plan | None) -> Subscriber:
+        if plan is None:
+            subscriber = Subscriber(channel, options, Plan(0))
+            subscriber.cancel()
+            return subscriber
+        if plan.verdict is not None:
+            in_memory = plan.gap is None and channel.joinable(plan.position)
+            self.observer.resumed(channel.session, plan.verdict, "window" if in_memory else "log")
+        subscriber = Subscriber(channel, options, plan)
+        channel.members.add(subscriber)
+        return subscriber
+
+    def epoch_token(self, session: str) -> str:
+        """Return the value of ``X-Event-Epoch`` for a session."""
+        return self.log.epochs(session).token
+
+    def _take_slot(self, session: str) -> Channel:
+        if self._connections >= self.limits.max_connections:
+            raise SubscriberLimitExceeded("this instance has all the readers it may have", LIMIT_RETRY)
+        channel = self._channels.get(session)
+        if channel is None:
+            channel = self._channels[session] = Channel(self, session)
+        elif channel.slots >= self.limits.max_subscribers:
+            raise SubscriberLimitExceeded(f"the session has {channel.slots} readers on this instance", LIMIT_RETRY)
+        channel.slots += 1
+        self._connections += 1
+        return channel
+
+    def _give_back(self, channel: Channel) -> None:
+        channel.slots -= 1
+        self._connections -= 1
+        if channel.slots == 0 and not self._draining:
+            self.wheel.call_later(self.limits.channel_linger, lambda: self._retire(channel))
+
+    def release(self, subscriber: Subscriber) -> None:
+        """Give a reader's slot back (called by the reader when it ends)."""
+        channel = subscriber.channel
+        channel.members.discard(subscriber)
+        self._give_back(channel)
+
+    async def _started(self, channel: Channel) -> None:
+        """Wait until the channel follows its session; one start serves all who wait."""
+        if channel.started:
+            return
+        task = self._starting.get(channel.session)
+        if task is None:
+            task = self._starting[channel.session] = asyncio.create_task(self._start_channel(channel))
+        await asyncio.shield(task)
+
+    async def _start_channel(self, channel: Channel) -> None:
+        try:
+            await channel.start()
+        except BaseException:
+            if self._channels.get(channel.session) is channel:
+                self._drop(channel)
+            raise
+        finally:
+            self._starting.pop(channel.session, None)
+
+    async def _check_exists(self, channel: Channel) -> None:
+        if channel.last == 0:
+            raise SessionNotFound(f"session {channel.session} is unknown")
+
+    def _retire(self, channel: Channel) -> None:
+        if channel.slots == 0 and self._channels.get(channel.session) is channel:
+            self._drop(channel)
+
+    def _drop(self, channel: Channel) -> None:
+        del self._channels[channel.session]
+        channel.close()
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def mark_dirty(self, channel: Channel) -> None:
+        """Have a channel's turn ended with this turn of the loop; one call for all channels together."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._end_turns)
+        self._dirty.append(channel)
+
+    def _end_turns(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for channel in dirty:
+            channel.end_turn()
+        if self.backlog_bytes > self.limits.backlog_bytes_total:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """All backlogs together are too much: the largest go first."""
+        largest = sorted(self.paused, key=lambda reader: reader.backlog.bytes if reader.backlog else 0)
+        while largest and self.backlog_bytes > self.limits.backlog_bytes_total:
+            largest.pop().evict(CloseReason.QUEUE_BYTES_OVERFLOW)
+
+    # -- the log speaks --------------------------------------------------------------------------------
+
+    def log_connected(self, connected: bool) -> None:
+        """Look at every channel's tail once the log is back."""
+        self.observer.log_connected(connected)
+        if connected:
+            self._sweep.all_now()
+
+    def epochs_changed(self, shard: int, table: EpochTable) -> None:
+        """Let the channels of a shard follow its new epoch."""
+        self.observer.epoch_added(shard, table.token)
+        for channel in list(self._channels.values()):
+            if channel.started and self.log.shard_of(channel.session) == shard:
+                channel.feed.follow(table)
+
+    def session_purged(self, session: str) -> None:
+        """Drop what is remembered of a purged session."""
+        channel = self._channels.get(session)
+        if channel is not None and channel.started:
+            channel.purged()
+
+    # -- state -----------------------------------------------------------------------------------------
+
+    @property
+    def channels(self) -> list[Channel]:
+        """The channels that follow their session now."""
+        return [channel for channel in self._channels.values() if channel.started]
+
+    async def sessions(self, prefix: str = "", after: str = "", limit: int = 100) -> SessionList:
+        """List sessions of the log in order of their ids (contract 10.4)."""
+        page = await self.log.sessions(prefix, after, limit)
+        rows = [await describe_session(self.log, state) for state in page.sessions]
+        return SessionList(rows, page.next)
+
+    async def session(self, session: str) -> dict[str, Any]:
+        """Return one session's state with its readers here, laggards first; raises ``SessionNotFound``."""
+        channel = self._channels.get(session)
+        state = await self.log.session(session)
+        readers = describe_readers(channel) if channel is not None else []
+        if state is None and not readers:
+            raise SessionNotFound(f"session {session} is unknown")
+        row = await describe_session(self.log, state) if state is not None else {"sessionId": session, "events": 0}
+        return {**row, "readers": readers}
+
+    async def purge(self, session: str) -> None:
+        """Remove a session's log and head, and every instance's window (contract 10.4)."""
+        await self.log.purge(session)
+
+    def stats(self) -> HubStats:
+        """Return the gauges of this moment."""
+        backlogs = [reader.backlog for reader in self.paused if reader.backlog is not None]
+        backlogs = [backlog for backlog in backlogs if backlog.state is not BacklogState.EVICTED or backlog.queue]
+        return HubStats(
+            subscribers={"sse": sum(len(channel.members) for channel in self._channels.values())},
+            sessions_live=len(self._channels),
+            backlog_events=sum(backlog.frames for backlog in backlogs),
+            backlog_events_max=max((backlog.frames for backlog in backlogs), default=0),
+            backlog_bytes=self.backlog_bytes,
+            backlog_bytes_max=max((backlog.bytes for backlog in backlogs), default=0),
+            window_bytes=sum(channel.window.size for channel in self._channels.values()),
+            log_connected=self.log.connected,
+        )

@@ -1,0 +1,241 @@
+"""Reading a range of the log for readers that catch up: proven pages, read once for all who wait.
+
+A page is worth nothing until the leader has shown, later than the page arrived, that the message it
+starts at is still stored: retention removes from the front only, so then nothing inside it was removed
+while it was read (contract 4.6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import NamedTuple
+
+from ringmere.core.backlog import Frame
+from ringmere.core.cursor import EpochTable, SubjectBounds, decide, event_id
+from ringmere.core.errors import LogUnavailable
+from ringmere.core.event import NotAnEvent, envelope
+from ringmere.core.frames import event_frame
+from ringmere.core.limits import Limits
+from ringmere.hub.observer import Observer
+from ringmere.hub.segment import Segment
+from ringmere.log.port import Log, Stored
+
+
+class Batch(NamedTuple):
+    """What the log holds with ``start < sequence ≤ last``, proven; empty when ``last`` is ``start``.
+
+    ``gap``: something between the position asked for and ``start`` is gone, and a verdict is due before
+    the next event. ``earliest`` is the lower bound of the next sequence still to come. ``closed`` says
+    whether the newest message is terminal.
+    """
+
+    start: int
+    frames: list[Frame]
+    last: int
+    last_time_ns: int
+    closed: bool
+    gap: bool
+    earliest: int
+
+
+class Step(NamedTuple):
+    """One step of a replay, shared between readers: a segment to write, or only a new ``position`` to go on from.
+
+    See :class:`Batch` for ``gap`` and ``earliest``.
+    """
+
+    segment: Segment | None
+    position: int
+    gap: bool = False
+    earliest: int = 0
+
+
+class Encoder:
+    """Turns a session's stored messages into frames under one epoch; what is no event is observed and skipped."""
+
+    __slots__ = ("_observer", "_session", "epoch_of")
+
+    def __init__(self, table: EpochTable, session: str, observer: Observer) -> None:
+        self._session = session
+        self._observer = observer
+        self.epoch_of = table.epoch_of
+
+    def frame(self, seq: int, time_ns: int, payload: bytes) -> tuple[Frame, bool] | None:
+        """Return the frame and whether the event is terminal, or None for what is no event (contract 1.9)."""
+        public_id = event_id(self.epoch_of(seq), seq)
+        try:
+            event = envelope(payload, public_id, time_ns // 1_000_000)
+        except NotAnEvent as error:
+            self._observer.skipped(self._session, seq, error.reason)
+            return None
+        return Frame(seq, event_frame(public_id, event), len(event.json)), event.terminal
+
+
+class PageCache:
+    """The newest replay pages of the instance, for readers of the same range; bounded in number."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pages: OrderedDict[tuple[int, int], tuple[Replay, Segment]] = OrderedDict()
+
+    def find(self, owner: Replay, position: int) -> Segment | None:
+        """Return a page of ``owner`` that goes on behind ``position``."""
+        for key, (replay, segment) in self._pages.items():
+            if replay is owner and segment.start <= position < segment.last:
+                self._pages.move_to_end(key)
+                return segment
+        return None
+
+    def put(self, owner: Replay, segment: Segment) -> None:
+        """Keep a page; the least recently used goes when there are too many."""
+        self._pages[id(owner), segment.start] = (owner, segment)
+        while len(self._pages) > self._size:
+            self._pages.popitem(last=False)
+
+    def drop(self, owner: Replay) -> None:
+        """Forget the pages of a session (its channel ended, or its log changed)."""
+        for key in [key for key, (replay, _) in self._pages.items() if replay is owner]:
+            del self._pages[key]
+
+
+class Replay:
+    """Range reads of one session: single flight, with bounded reads under way on the instance."""
+
+    def __init__(
+        self, log: Log, session: str, encoder: Encoder, limits: Limits, slots: asyncio.Semaphore, cache: PageCache
+    ) -> None:
+        self._log = log
+        self._session = session
+        self.encoder = encoder
+        self._page_bytes = limits.page_bytes
+        self._slots = slots
+        self._cache = cache
+        self._waiting: list[tuple[int, asyncio.Future[Step]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        """Drop cached pages: the log behind them is another one now, or nobody reads here any more."""
+        self._cache.drop(self)
+
+    def close(self) -> None:
+        """Stop reading; those who wait are cancelled."""
+        self.forget()
+        if self._task is not None:
+            self._task.cancel()
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+
+    async def after(self, position: int) -> Step:
+        """Return the next page behind ``position``, from the cache or by a read shared with all who wait.
+
+        Raises :class:`~ringmere.core.errors.LogUnavailable`.
+        """
+        cached = self._cache.find(self, position)
+        if cached is not None:
+            return Step(cached, cached.last)
+        future: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._read_for_all())
+        return await future
+
+    async def _read_for_all(self) -> None:
+        while True:
+            # One turn of the loop lets a storm of readers gather; the lowest position then serves most of them.
+            await asyncio.sleep(0)
+            self._waiting = [item for item in self._waiting if not item[1].done()]
+            if not self._waiting:
+                return
+            try:
+                async with self._slots:
+                    position = min(position for position, _ in self._waiting)
+                    batch = await self.read(position)
+            except Exception as error:
+                self._fail(error)
+                return
+            self._settle(position, batch)
+
+    def _fail(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    def _settle(self, position: int, batch: Batch) -> None:
+        """Answer everyone whom this batch serves; the others wait for the next read."""
+        segment = Segment(batch.start, batch.last, batch.frames) if batch.last > batch.start else None
+        if segment is not None:
+            self._cache.put(self, segment)
+        step = Step(segment, batch.last, batch.gap, batch.earliest)
+        remaining: list[tuple[int, asyncio.Future[Step]]] = []
+        for wanted, future in self._waiting:
+            if future.done():
+                continue
+            if wanted == position:
+                future.set_result(step)
+            elif not batch.gap and (segment is None or wanted < segment.last):
+                future.set_result(Step(segment, max(wanted, batch.last), False, batch.earliest))
+            else:
+                remaining.append((wanted, future))
+        self._waiting = remaining
+
+    async def read(self, position: int, time_ns: int = 0) -> Batch:
+        """Read one page behind ``position`` and prove it by leader reads.
+
+        ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
+        that the log was replaced. Raises :class:`~ringmere.core.errors.LogUnavailable`, also in that case,
+        after having asked for the new epoch.
+        """
+        page = await self._log.page(self._session, max(position, 1), self._page_bytes)
+        messages = page.messages
+        if position and messages and messages[0].seq == position:
+            if time_ns and messages[0].time_ns != time_ns:
+                await self._log.check_epoch(self._session)
+                raise LogUnavailable("the log was replaced")
+            complete = await self._log.contains(self._session, position)
+        else:
+            complete = await self._nothing_lost_since(position)
+        if complete:
+            due = [message for message in messages if message.seq > position]
+            return self._encode(position, due, False, due[0].seq if due else position + 1)
+        bounds = await self._log.bounds(self._session)
+        return self._what_is_left(position, messages, bounds)
+
+    async def _nothing_lost_since(self, position: int) -> bool:
+        """Judge a position that is no stored message (an empty session, an expired one) by the resume table."""
+        present = position > 0 and await self._log.contains(self._session, position)
+        bounds = await self._log.bounds(self._session)
+        head = await self._log.head(self._session) if bounds.stored == 0 else None
+        verdict = decide(
+            position,
+            bounds,
+            ring_size=self._log.ring_size,
+            present=present,
+            head=head.seq if head else None,
+        )
+        return not verdict.is_gap
+
+    async def restart(self) -> Batch:
+        """Return the empty batch behind which everything that is left of the ring follows: its fence, mostly."""
+        return self._what_is_left(0, [], await self._log.bounds(self._session))
+
+    def _what_is_left(self, position: int, messages: list[Stored], bounds: SubjectBounds) -> Batch:
+        """Keep of a page what the leader, asked after the page arrived, still stores; a fence is not delivered."""
+        if bounds.stored == 0:
+            return Batch(bounds.tail, [], bounds.tail, 0, False, True, bounds.tail + 1)
+        start = bounds.first if bounds.fenced(self._log.ring_size) else bounds.first - 1
+        start = max(start, position)
+        return self._encode(start, [message for message in messages if message.seq > start], True, start + 1)
+
+    def _encode(self, start: int, due: list[Stored], gap: bool, earliest: int) -> Batch:
+        frames: list[Frame] = []
+        closed = False
+        for message in due:
+            made = self.encoder.frame(message.seq, message.time_ns, message.payload)
+            if made is not None:
+                frames.append(made[0])
+                closed = made[1]
+        last, time_ns = (due[-1].seq, due[-1].time_ns) if due else (start, 0)
+        return Batch(start, frames, last, time_ns, closed, gap, earliest)

@@ -1,0 +1,53 @@
+"""Encoded events in a row, joined once and shared by every reader that is sent them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from ringmere.core.backlog import Frame
+from ringmere.core.frames import chunked
+
+
+class Segment:
+    """The frames of all events with ``start < sequence ≤ last``, as one chunk-framed blob.
+
+    ``last`` may lie beyond the last frame: messages that are no events take a sequence and have no frame.
+    Only the chunk-framed form is kept; the unframed one is cut out of it.
+    """
+
+    __slots__ = ("_blob", "_ends", "_head", "last", "seqs", "size", "start")
+
+    def __init__(self, start: int, last: int, frames: Sequence[Frame]) -> None:
+        self.start = start
+        self.last = last
+        self.seqs = array("Q", [frame.seq for frame in frames])
+        self._ends = array("Q")
+        end = 0
+        for frame in frames:
+            end += len(frame.sse)
+            self._ends.append(end)
+        self.size = end
+        self._blob = chunked(b"".join([frame.sse for frame in frames])) if frames else b""
+        self._head = len(b"%x\r\n" % end)
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def first_after(self, position: int) -> int:
+        """Return the first event's sequence above ``position``, 0 when there is none."""
+        index = bisect_right(self.seqs, position)
+        return self.seqs[index] if index < len(self.seqs) else 0
+
+    def after(self, position: int, framed: bool) -> tuple[bytes, int]:
+        """Return what a reader at ``position`` is due, ready to write, and how many events it is."""
+        index = bisect_right(self.seqs, position)
+        due = len(self.seqs) - index
+        if due == 0:
+            return b"", 0
+        if index == 0 and framed:
+            return self._blob, due
+        begin = self._head + (self._ends[index - 1] if index else 0)
+        raw = self._blob[begin : self._head + self.size]
+        return (chunked(raw) if framed else raw), due

@@ -1,0 +1,52 @@
+"""Sessions and their readers as people and dashboards read them (contract 10.4)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ringmere.log.port import Log, SessionState
+
+if TYPE_CHECKING:
+    from ringmere.hub.channel import Channel
+
+FENCE_PAGE = 1
+"""Bytes asked for when only the message behind the fence is of interest: a page has at least one message."""
+
+
+async def describe_session(log: Log, state: SessionState) -> dict[str, Any]:
+    """Return the public form of a session's state; a fence is neither counted nor named (contract 1.5)."""
+    id_of = log.epochs(state.session).id_of
+    fenced = state.stored > log.ring_size
+    first = state.first
+    if fenced:
+        page = await log.page(state.session, state.first + 1, FENCE_PAGE)
+        first = page.messages[0].seq if page.messages else state.last
+    return {
+        "sessionId": state.session,
+        "firstEventId": id_of(first),
+        "lastEventId": id_of(state.last),
+        "events": state.stored - fenced,
+        "closed": state.closed,
+        "lastEventAt": state.last_time_ns // 1_000_000,
+    }
+
+
+def describe_readers(channel: Channel) -> list[dict[str, Any]]:
+    """Return the readers of a session on this instance, the one that lags most first."""
+    now_ms = time.time_ns() // 1_000_000
+    rows = []
+    for reader in channel.members:
+        backlog = reader.backlog
+        rows.append(
+            {
+                "streamId": reader.stream_id,
+                "state": reader.state.value,
+                "positionId": channel.id_of(reader.reached),
+                "backlogEvents": backlog.frames if backlog else 0,
+                "backlogBytes": backlog.bytes if backlog else 0,
+                "ageSeconds": round(reader.age, 1),
+                "openedAt": now_ms - round(reader.age * 1000),
+            }
+        )
+    return sorted(rows, key=lambda row: (row["positionId"], -row["backlogEvents"]))

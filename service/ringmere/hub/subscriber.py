@@ -1,0 +1,424 @@
+"""One reader: it catches up from the log, joins live in one synchronous step, and is evicted when it lags.
+
+::
+
+    ADMITTED ──attach──► CATCHING_UP ──join──► LIVE ──────────┐
+                             ▲                   │ rewind     │ overflow, write timeout, goodbye
+                             └───────────────────┘            ▼
+                                  any ──lost, finish──► ENDED ◄── WINDING_DOWN
+
+Only catching up has a task of its own; a live reader is a row in its channel's tuple.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ringmere.core import frames
+from ringmere.core.backlog import Backlog, Frame
+from ringmere.core.frames import control_frame
+from ringmere.core.reasons import CloseReason
+from ringmere.hub.catchup import CatchUp, Gap, Plan
+from ringmere.hub.outlet import Outlet
+from ringmere.hub.sink import Sink
+from ringmere.hub.wheel import Timer
+
+if TYPE_CHECKING:
+    from ringmere.hub.channel import Channel
+
+
+class State(enum.Enum):
+    """Where a reader stands; see the drawing above."""
+
+    ADMITTED = "admitted"
+    CATCHING_UP = "catching_up"
+    LIVE = "live"
+    WINDING_DOWN = "winding_down"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeOptions:
+    """What a client asked for. ``cursor`` is a public id; ``max_queued`` in frames, None for the default.
+
+    ``epoch_birth`` is the birth part of an epoch token that the client sent back (contract 1.3).
+    """
+
+    cursor: int | None = None
+    from_start: bool = False
+    anchor: bool = False
+    max_queued: int | None = None
+    epoch_birth: str | None = None
+
+
+def _not_flowing(_: bytes) -> None:
+    raise AssertionError("only a flowing reader is written to directly")
+
+
+class Subscriber:
+    """A reader's stream. It holds a slot of its session from creation until it has ended."""
+
+    __slots__ = (
+        "_age",
+        "_catch_up",
+        "_count_at_join",
+        "_deadline",
+        "_delivered",
+        "_done",
+        "_heartbeat",
+        "_opened_at",
+        "_options",
+        "_outlet",
+        "_position",
+        "_reason",
+        "_task",
+        "channel",
+        "flowing",
+        "framed",
+        "start_id",
+        "state",
+        "stream_id",
+        "write",
+    )
+
+    def __init__(self, channel: Channel, options: SubscribeOptions, plan: Plan) -> None:
+        self.channel = channel
+        self.stream_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        self.state = State.ADMITTED
+        self.start_id = channel.start_id if options.cursor is None else None
+        """The id of the point a stream without a cursor starts at (``X-Start-Event-Id``)."""
+        self.flowing = False
+        """Whether the channel may write shared blobs directly; :attr:`write` and :attr:`framed` are for it alone."""
+        self.framed = True
+        self.write: Callable[[bytes], None] = _not_flowing
+        self._options = options
+        self._catch_up: CatchUp | None = CatchUp(channel, plan)
+        self._outlet: Outlet | None = None
+        self._position = plan.position
+        self._reason: CloseReason | None = None
+        self._delivered = 0
+        self._count_at_join = 0
+        self._opened_at = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: Timer | None = None
+        self._heartbeat: Timer | None = None
+        self._age: Timer | None = None
+        self._done: asyncio.Future[CloseReason] = asyncio.get_running_loop().create_future()
+
+    @property
+    def session(self) -> str:
+        """The session it follows."""
+        return self.channel.session
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over; right after admission this means 204: the cursor is at the terminal event."""
+        return self.state is State.ENDED
+
+    @property
+    def epoch_token(self) -> str:
+        """The value of ``X-Event-Epoch``."""
+        return self.channel.table.token
+
+    @property
+    def transport(self) -> str | None:
+        """The label of its transport, None before it is attached and after it has ended."""
+        return self._outlet.sink.transport if self._outlet is not None else None
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Its backlog, None before a sink is attached and after the end."""
+        return self._outlet.backlog if self._outlet is not None else None
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was admitted."""
+        return time.monotonic() - self._opened_at
+
+    @property
+    def reached(self) -> int:
+        """The last sequence that was accepted for it: what it has, or what its backlog holds."""
+        if self._catch_up is not None:
+            return self._catch_up.position
+        if self.state is not State.LIVE:
+            return self._position
+        backlog = self.backlog
+        if backlog is not None and backlog.queue:
+            return max(self._position, backlog.last_seq)
+        return max(self._position, self.channel.flushed)
+
+    # -- what the door calls ---------------------------------------------------------------------------
+
+    def attach(self, sink: Sink) -> None:
+        """Begin to write: the response headers are on the transport."""
+        if self.state is not State.ADMITTED:
+            sink.finish()
+            return
+        hub = self.channel.hub
+        limits = hub.limits
+        retry_ms = round(limits.retry_ms * random.uniform(0.8, 1.2))
+        max_frames = self._options.max_queued or limits.max_queued
+        outlet = self._outlet = Outlet(sink, retry_ms, max_frames, limits.max_queued_bytes)
+        self.write, self.framed = sink.write, sink.framed
+        hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor)
+        if self._options.anchor and self.start_id is not None:
+            outlet.send(frames.anchor_frame(self.start_id))
+        if limits.max_stream_age:
+            self._age = hub.wheel.call_later(limits.max_stream_age * random.uniform(0.9, 1.1), self._too_old)
+        self._heartbeat = hub.wheel.call_later(limits.heartbeat, self._beat)
+        if sink.paused:
+            self.pause()
+        self._go()
+        if not outlet.begun and outlet.writable and not self.ended:
+            outlet.comment(frames.OPENING_COMMENT)
+
+    def pause(self) -> None:
+        """Take the transport's word that it is full: nothing is written until :meth:`resume`."""
+        self.flowing = False
+        if self.state in (State.WINDING_DOWN, State.ENDED):
+            return
+        hub = self.channel.hub
+        hub.paused.add(self)
+        if self._deadline is None:
+            self._deadline = hub.wheel.call_later(hub.limits.write_timeout, self._write_timed_out)
+
+    def resume(self) -> None:
+        """Take the transport's word that it has room: the backlog goes out first, in joined writes."""
+        outlet = self._outlet
+        if outlet is None:
+            return
+        if self.state is not State.WINDING_DOWN and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._drain(outlet)
+
+    def lost(self) -> None:
+        """The connection is gone: free everything at once. It is never a cancel (contract 6.10)."""
+        self._end(self._reason or CloseReason.CLIENT_GONE)
+
+    def cancel(self) -> None:
+        """Give up before :meth:`attach`; harmless later."""
+        if self._outlet is None:
+            self._end(CloseReason.CLIENT_GONE)
+
+    async def wait(self) -> CloseReason:
+        """Return the reason once the stream has ended."""
+        return await asyncio.shield(self._done)
+
+    # -- what the channel and the hub call -------------------------------------------------------------
+
+    def offer(self, turn: Sequence[Frame], raw: bytes, before: int) -> None:
+        """Take a turn's frames when the fast path of the channel did not: first block, or a full transport.
+
+        ``before`` is the sequence up to which the channel had delivered; ``raw`` all frames joined.
+        """
+        outlet = self._outlet
+        if outlet is None or self.state is not State.LIVE:
+            return
+        if outlet.writable:
+            outlet.send(raw)
+            self.flowing = outlet.flowing
+            return
+        backlog = outlet.backlog
+        if not backlog.queue:
+            backlog.last_seq = max(before, self._position)
+        for frame in turn:
+            if not frame.seq:
+                backlog.push_control(frame.sse)
+                continue
+            answer = backlog.offer(frame)
+            if isinstance(answer, CloseReason):
+                self.evict(answer, frame.size)
+                return
+            self.channel.hub.backlog_bytes += frame.size
+            if answer:
+                self._warn(backlog)
+
+    def rewind(self, gap: Gap | None, whole_ring: bool) -> None:
+        """Read on from the log, after telling ``gap``: the log behind the reader has changed."""
+        if self.state in (State.WINDING_DOWN, State.ENDED):
+            return
+        plan = Plan(self.reached, gap, whole_ring)
+        self._leave()
+        if self._catch_up is None:
+            self._catch_up = CatchUp(self.channel, plan)
+        else:
+            self._catch_up.replan(plan)
+        if self.state is not State.ADMITTED:
+            self._stop_task()
+            self._go()
+
+    def finish(self, reason: CloseReason, last_frame: bytes | None = None) -> None:
+        """End the stream cleanly, after what is already accepted for it and a last frame."""
+        outlet = self._outlet
+        if self.state in (State.WINDING_DOWN, State.ENDED):
+            return
+        if outlet is None:
+            self._end(reason)
+            return
+        if last_frame is not None:
+            outlet.control(last_frame)
+        self._wind_down(reason)
+
+    def evict(self, reason: CloseReason, event_bytes: int | None = None) -> None:
+        """Put the reader out: what was accepted, then ``client_evicted``, then the end, within the grace (6.5)."""
+        outlet = self._outlet
+        if outlet is None or self.state in (State.WINDING_DOWN, State.ENDED):
+            return
+        data = {"reason": reason.label, "droppedAfter": self.channel.id_of(self.reached)}
+        data |= _fill_level(outlet.backlog)
+        if event_bytes is not None:
+            data["eventBytes"] = event_bytes
+        outlet.control(control_frame("client_evicted", data, time.time_ns() // 1_000_000))
+        self.channel.hub.observer.evicted(self.session, self.stream_id, reason)
+        self._wind_down(reason)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        """Join at once when memory reaches back far enough, else read the log in a task of its own."""
+        catch_up, outlet = self._catch_up, self._outlet
+        assert catch_up is not None
+        assert outlet is not None
+        self.state = State.CATCHING_UP
+        if catch_up.join_at_once(outlet):
+            self._joined(catch_up)
+        else:
+            self._task = asyncio.create_task(self._read_log(catch_up, outlet))
+
+    async def _read_log(self, catch_up: CatchUp, outlet: Outlet) -> None:
+        await catch_up.run(outlet)
+        self._task = None
+        self._joined(catch_up)
+
+    def _joined(self, catch_up: CatchUp) -> None:
+        """Go live, in the same synchronous step as the last write of the catch-up."""
+        channel = self.channel
+        self._position = catch_up.position
+        self._delivered += catch_up.replayed
+        self._catch_up = None
+        self.state = State.LIVE
+        self._count_at_join = channel.events
+        channel.enter(self)
+        self.flowing = self._outlet is not None and self._outlet.flowing
+        if channel.closed:
+            self.finish(CloseReason.SESSION_CLOSED)
+
+    def _leave(self) -> None:
+        """Leave the channel's tuple, remembering how far the reader came."""
+        self.flowing = False
+        if self.state is State.LIVE:
+            self._position = self.reached
+            self._delivered += self.channel.events - self._count_at_join
+            self.channel.leave(self)
+            self.state = State.CATCHING_UP
+
+    def _drain(self, outlet: Outlet) -> None:
+        hub = self.channel.hub
+        events, size = outlet.drain()
+        if events:
+            hub.backlog_bytes -= size
+            hub.observer.delivered(outlet.sink.transport, events, size, None)
+        if not outlet.writable:
+            return
+        hub.paused.discard(self)
+        if self.state is State.WINDING_DOWN:
+            outlet.sink.finish()
+            self._end(self._reason or CloseReason.INTERNAL)
+            return
+        self.flowing = self.state is State.LIVE and outlet.flowing
+        if self._catch_up is not None:
+            self._catch_up.resumed()
+
+    def _wind_down(self, reason: CloseReason) -> None:
+        """Write what is queued, then end; give up after the grace."""
+        outlet = self._outlet
+        assert outlet is not None
+        self._leave()
+        if self._catch_up is not None:
+            self._position = self._catch_up.position
+            self._delivered += self._catch_up.replayed
+            self._catch_up = None
+        self._stop_task()
+        self.state = State.WINDING_DOWN
+        self._reason = reason
+        if self._deadline is not None:
+            self._deadline.cancel()
+        hub = self.channel.hub
+        self._deadline = hub.wheel.call_later(hub.limits.evict_grace, self._grace_over)
+        self._drain(outlet)
+
+    def _stop_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _warn(self, backlog: Backlog) -> None:
+        threshold = backlog.threshold() or "frames"
+        data = _fill_level(backlog)
+        data |= {"lastEventId": self.channel.id_of(backlog.last_seq), "threshold": threshold}
+        backlog.push_control(control_frame("slow_client_warning", data, time.time_ns() // 1_000_000))
+        self.channel.hub.observer.warned(self.session, self.stream_id, threshold)
+
+    def _beat(self) -> None:
+        hub = self.channel.hub
+        self._heartbeat = hub.wheel.call_later(hub.limits.heartbeat, self._beat)
+        if self._outlet is not None and self._outlet.writable:
+            self._outlet.comment(frames.HEARTBEAT)
+
+    def _write_timed_out(self) -> None:
+        self._deadline = None
+        self.evict(CloseReason.WRITE_TIMEOUT)
+
+    def _too_old(self) -> None:
+        self.finish(CloseReason.MAX_AGE)
+
+    def _grace_over(self) -> None:
+        self._deadline = None
+        if self._outlet is not None:
+            self._outlet.sink.abort()
+        self._end(self._reason or CloseReason.INTERNAL)
+
+    def _end(self, reason: CloseReason) -> None:
+        """Free everything; idempotent."""
+        if self.state is State.ENDED:
+            return
+        self._leave()
+        if self._catch_up is not None:
+            self._delivered += self._catch_up.replayed
+            self._catch_up = None
+        self.state = State.ENDED
+        self._stop_task()
+        for timer in (self._deadline, self._heartbeat, self._age):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._heartbeat = self._age = None
+        hub = self.channel.hub
+        hub.paused.discard(self)
+        outlet, self._outlet = self._outlet, None
+        self.write = _not_flowing
+        hub.release(self)
+        if outlet is not None:
+            hub.backlog_bytes -= outlet.backlog.bytes
+            outlet.backlog.clear()
+            hub.observer.stream_closed(
+                outlet.sink.transport, self.session, self.stream_id, reason, self.age, self._delivered
+            )
+        if not self._done.done():
+            self._done.set_result(reason)
+
+
+def _fill_level(backlog: Backlog) -> dict[str, Any]:
+    return {
+        "queueSize": backlog.frames,
+        "maxQueued": backlog.max_frames,
+        "queuedBytes": backlog.bytes,
+        "maxQueuedBytes": backlog.max_bytes,
+    }
