@@ -25,11 +25,12 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 TYPES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
     lambda text: text.isprintable() and text not in CONTROL_TYPES | {"error", "open"}
 )
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none() | st.booleans() | NUMBERS | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 def frame_of(type: str, data: Any, public_id: int) -> bytes:
