@@ -21,6 +21,7 @@ class Scale:
 
     fanout_readers: int = 1000
     fanout_seconds: float = 8.0
+    fanout_window: int = 1000
     slow_rate: float = 50.0
     slow_seconds: float = 20.0
     sessions: int = 1000
@@ -39,7 +40,7 @@ class Scale:
 
 
 QUICK = Scale(
-    fanout_readers=20, fanout_seconds=0.5, slow_rate=50.0, slow_seconds=1.0,
+    fanout_readers=20, fanout_seconds=0.5, fanout_window=200, slow_rate=50.0, slow_seconds=1.0,
     sessions=20, step_seconds=0.5, first_rate=500.0, growth=2.0, bisections=0, top_rate=1000.0, delay_rate=500.0,
     replay_readers=5, replay_events=400, replay_repeats=1, idle_readers=50, idle_seconds=0.2, patience=20.0,
 )  # fmt: skip
@@ -104,7 +105,7 @@ def fanout(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     """1 session, many readers: flat out behind a window, then at a fixed low rate."""
     out = Outcome()
     with stack(tools, who) as on:
-        run = _run(on, scale.fanout_readers, 1, scale.patience, who.window, seconds=scale.fanout_seconds)
+        run = _run(on, scale.fanout_readers, 1, scale.patience, scale.fanout_window, seconds=scale.fanout_seconds)
         out.runs.append(run)
         out.numbers["deliveries_per_s"] = run.read["events"] / max(run.read["span_s"], 1e-6)
         out.notes += run.faults

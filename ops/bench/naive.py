@@ -63,7 +63,7 @@ async def events(request: web.Request) -> web.StreamResponse:
 async def serve(nats_url: str, port: int, ring_size: int) -> None:
     """Run until cancelled; prints its address when it takes connections."""
     connection = await nats.connect(nats_url)
-    jetstream = connection.jetstream()
+    jetstream = connection.jetstream(timeout=60)
     await jetstream.add_stream(
         StreamConfig(
             name=STREAM,
