@@ -1,0 +1,59 @@
+"""What orchestrators, monitors and clients ask about the instance itself (contract 10.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from ringmere.http.options import Door
+from ringmere.http.problems import HttpProblem, json_response
+
+FEATURES = (
+    "session_create",
+    "session_list",
+    "session_close",
+    "session_events",
+    "slow_client_warning",
+    "typed_event_schema",
+    "event_epoch",
+    "replay_complete",
+    "idempotency_key",
+    "expected_last_event_id",
+    "atomic_batch",
+)
+"""Capabilities by name; a client asks for the name, never for a version."""
+
+
+async def livez(door: Door, request: web.BaseRequest) -> web.Response:
+    """Say that the process answers; restarting it would not help whatever else is wrong."""
+    return json_response({"status": "ok"})
+
+
+async def readyz(door: Door, request: web.BaseRequest) -> web.Response:
+    """Say whether new work should be sent here: 200, or 503 while the log is away or the instance drains."""
+    return json_response(_state(door), 200 if door.hub.ready else 503)
+
+
+async def healthz(door: Door, request: web.BaseRequest) -> web.Response:
+    """Describe the instance, always with 200."""
+    return json_response({**_state(door), "version": door.options.version})
+
+
+async def capabilities(door: Door, request: web.BaseRequest) -> web.Response:
+    """List what this service can do."""
+    return json_response({"v": 1, "features": FEATURES})
+
+
+async def metrics(door: Door, request: web.BaseRequest) -> web.Response:
+    """Give the metrics as rendered by telemetry."""
+    if door.options.metrics is None:
+        raise HttpProblem("not_found", "this instance has no metrics")
+    body, content_type = door.options.metrics()
+    return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+
+def _state(door: Door) -> dict[str, Any]:
+    hub = door.hub
+    status = "draining" if hub.draining else "ok" if hub.ready else "unavailable"
+    return {"status": status, "logConnected": hub.log.connected, "draining": hub.draining}

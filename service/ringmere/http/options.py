@@ -1,0 +1,59 @@
+"""What the doors may be told: one value, made once at start and passed down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ringmere.core.limits import KIB, MIB
+from ringmere.hub.hub import Hub
+
+MAX_REQUEST_LINE = 8 * KIB
+"""Bytes of a request line, so of a URL."""
+MAX_HEADER_FIELD = 8 * KIB
+"""Bytes of one header field; a cursor or a token needs less."""
+MAX_HEADERS = 64
+"""Header fields of one request."""
+BODY_TIMEOUT = 30.0
+"""Seconds from the end of a request's header to the end of its body; then 408."""
+BODY_BYTES_TOTAL = 64 * MIB
+"""Request bodies of the instance that have been received and are not answered yet; beyond it 503."""
+KEEPALIVE_TIMEOUT = 75.0
+"""Seconds that a connection may stay idle or take for a request header; proxies' pools close theirs earlier."""
+LINGER = 2.0
+"""Seconds in which the rest of a refused body is read and dropped: its sender sees the answer, not a reset."""
+ACCEPT_BACKLOG = 1024
+"""Connections that the kernel queues while the loop is busy: a reconnect storm comes at once."""
+
+
+def to_loop_handler(error: BaseException) -> None:
+    """Hand an unexpected error to the event loop's exception handler, which logs it."""
+    asyncio.get_running_loop().call_exception_handler({"message": "request failed", "exception": error})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Behaviour of the doors.
+
+    ``stream_errors`` is ``event`` (200 and one ``stream_error`` frame) or ``status`` (503/429), contract 3.10.
+    ``metrics`` renders the body of ``/metrics`` and its content type; None leaves the route out. ``report`` is
+    called with every error that nobody expected.
+    """
+
+    stream_errors: str = "event"
+    cors_origins: tuple[str, ...] = ()
+    metrics: Callable[[], tuple[bytes, str]] | None = None
+    report: Callable[[BaseException], None] = to_loop_handler
+    version: str = "0"
+
+
+class Door:
+    """What every handler gets: the hub, the options, and the bytes of request bodies held right now."""
+
+    __slots__ = ("body_bytes", "hub", "options")
+
+    def __init__(self, hub: Hub, options: HttpOptions) -> None:
+        self.hub = hub
+        self.options = options
+        self.body_bytes = 0

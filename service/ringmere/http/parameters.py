@@ -1,0 +1,54 @@
+"""Query parameters: each name once, each value checked as text before anything is done with it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from ringmere.core.errors import InvalidParameter, InvalidSessionId
+from ringmere.core.limits import MAX_MAX_QUEUED, MIN_MAX_QUEUED
+from ringmere.core.session import check_session_id
+
+MAX_LIST = 1000
+DEFAULT_LIST = 100
+
+
+def single(request: web.BaseRequest, name: str, code: str) -> str | None:
+    """Return the value of a parameter, None when absent; refuse it with ``code`` when it is repeated."""
+    values = request.query.getall(name, [])
+    if len(values) > 1:
+        raise InvalidParameter(code, f"{name} is given {len(values)} times")
+    return values[0] if values else None
+
+
+def number(request: web.BaseRequest, name: str, code: str, low: int, high: int) -> int | None:
+    """Return a parameter of ASCII digits between ``low`` and ``high``, None when absent."""
+    text = single(request, name, code)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= len(str(high)) and low <= int(text) <= high:
+        return int(text)
+    raise InvalidParameter(code, f"{name} must be a number from {low} to {high}, in digits only")
+
+
+def switch(request: web.BaseRequest, name: str, code: str) -> bool:
+    """Return whether a parameter is ``1``; absent or ``0`` is no."""
+    text = single(request, name, code)
+    if text not in (None, "0", "1"):
+        raise InvalidParameter(code, f"{name} must be 0 or 1")
+    return text == "1"
+
+
+def id_part(request: web.BaseRequest, name: str, code: str) -> str:
+    """Return a parameter that holds a session id or its beginning, empty when absent."""
+    text = single(request, name, code)
+    if not text:
+        return ""
+    try:
+        return check_session_id(text)
+    except InvalidSessionId as error:
+        raise InvalidParameter(code, f"{name} must be made of the characters of a session id") from error
+
+
+def max_queued(request: web.BaseRequest) -> int | None:
+    """Return ``?maxQueued=`` (contract 3.5)."""
+    return number(request, "maxQueued", "invalid_max_queued", MIN_MAX_QUEUED, MAX_MAX_QUEUED)

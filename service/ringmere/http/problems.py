@@ -1,0 +1,107 @@
+"""Errors as RFC 9457 problems: one table from code to status and title.
+
+A problem is ``{"type", "title", "status", "code", "detail", …}``; clients branch on ``code``, which is the
+same word in every door, metric and log line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ringmere.core.errors import EventTooLarge, InvalidEvent, RingmereError, Unavailable, WrongLastEventId
+
+PROBLEMS: dict[str, tuple[int, str]] = {
+    # the request as HTTP
+    "bad_request": (400, "Not an HTTP request this service understands"),
+    "incomplete_body": (400, "The body ended early"),
+    "not_found": (404, "No such route"),
+    "method_not_allowed": (405, "The route has no such method"),
+    "request_timeout": (408, "The body took too long"),
+    "unsupported_media_type": (415, "The body is not JSON in UTF-8"),
+    "expectation_failed": (417, "Unknown expectation"),
+    "request_header_too_large": (431, "Request line or header too large"),
+    # input
+    "invalid_input": (400, "Invalid input"),
+    "invalid_session_id": (400, "Invalid session id"),
+    "malformed_body": (400, "Malformed body"),
+    "invalid_batch": (400, "Invalid batch"),
+    "invalid_key": (400, "Invalid idempotency key"),
+    "invalid_expected_last_event_id": (400, "Invalid Expected-Last-Event-Id"),
+    "invalid_max_queued": (400, "Invalid maxQueued"),
+    "invalid_anchor": (400, "Invalid anchor"),
+    "invalid_atomic": (400, "Invalid atomic"),
+    "invalid_purge": (400, "Invalid purge"),
+    "invalid_limit": (400, "Invalid limit"),
+    "invalid_prefix": (400, "Invalid prefix"),
+    "invalid_after": (400, "Invalid after"),
+    "event_too_large": (413, "Too large"),
+    "invalid_event": (422, "Invalid event"),
+    # state
+    "conflict": (409, "Conflict"),
+    "wrong_last_event_id": (409, "The session has moved on"),
+    "key_reused": (422, "Idempotency key reused for another body"),
+    "session_not_found": (404, "No such session"),
+    # not now
+    "unavailable": (503, "Not available"),
+    "log_unavailable": (503, "The log is not available"),
+    "publish_unconfirmed": (504, "The log did not confirm the event"),
+    "publish_overloaded": (503, "Too many publishes in flight"),
+    "subscriber_limit_exceeded": (429, "Too many readers"),
+    "draining": (503, "The instance is going away"),
+    # ours
+    "internal_error": (500, "Internal error"),
+}
+
+
+class HttpProblem(Exception):
+    """A refusal that only a door can give; ``code`` is a key of :data:`PROBLEMS`."""
+
+    def __init__(self, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.headers = headers or {}
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return ``value`` as JSON that no cache keeps."""
+    fields = {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})}
+    return web.Response(body=msgspec.json.encode(value), status=status, headers=fields)
+
+
+def problem(code: str, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> web.Response:
+    """Return the problem response of ``code``; ``members`` are added to its body."""
+    status, title = PROBLEMS[code]
+    body = {"type": f"urn:ringmere:problem:{code}", "title": title, "status": status, "code": code}
+    if detail:
+        body["detail"] = detail
+    fields = {"Content-Type": "application/problem+json", **(headers or {})}
+    return json_response({**body, **members}, status, fields)
+
+
+def of_error(error: RingmereError | HttpProblem) -> web.Response:
+    """Return the problem response of an expected error."""
+    if isinstance(error, HttpProblem):
+        return problem(error.code, str(error), headers=error.headers)
+    headers = {"Retry-After": retry_after(error)} if isinstance(error, Unavailable) else None
+    return problem(error.code, str(error), headers=headers, **_members(error))
+
+
+def retry_after(error: Unavailable) -> str:
+    """Return the value of ``Retry-After``: whole seconds, at least 1."""
+    return str(max(1, math.ceil(error.retry_after)))
+
+
+def _members(error: RingmereError) -> dict[str, Any]:
+    """Return what a client needs beyond the code to act on the error."""
+    if isinstance(error, WrongLastEventId):
+        return {"lastEventId": error.current}
+    if isinstance(error, EventTooLarge):
+        return {"size": error.size, "limit": error.limit}
+    if isinstance(error, InvalidEvent) and error.index is not None:
+        return {"index": error.index}
+    return {}

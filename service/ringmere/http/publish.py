@@ -1,0 +1,88 @@
+"""``POST /session/{id}/events``: append one event or a batch (contract 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from ringmere.core.cursor import parse_cursor
+from ringmere.core.errors import InvalidExpectation, InvalidKey, RingmereError, Unavailable
+from ringmere.core.event import Draft, check_key, is_batch, parse_batch, parse_draft
+from ringmere.http.body import json_body
+from ringmere.http.options import Door
+from ringmere.http.parameters import switch
+from ringmere.http.problems import json_response
+from ringmere.hub.hub import Published
+
+
+async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Response:
+    """Append the event, or the array of events, that the body holds.
+
+    The answer comes after the log has acknowledged. Of repeated headers none is guessed at: 400.
+    """
+    atomic = switch(request, "atomic", "invalid_atomic")
+    key = _key(request)
+    expected = _expected(request)
+    async with json_body(door, request) as body:
+        if is_batch(body):
+            return await _batch(door, session, parse_batch(body), key, atomic, expected)
+        draft = _keyed(parse_draft(body), key)
+        published = await door.hub.publish(session, draft, expected)
+    answer = {"id": published.id, "sessionId": session, "duplicate": published.duplicate}
+    return json_response(answer, 200 if published.duplicate else 201)
+
+
+async def _batch(
+    door: Door, session: str, drafts: list[Draft], key: str | None, atomic: bool, expected: int | None
+) -> web.Response:
+    if expected is not None and not atomic:
+        raise InvalidExpectation("Expected-Last-Event-Id on a batch needs ?atomic=1")
+    if key is not None:
+        drafts = [_keyed(draft, f"{key}/{index}") for index, draft in enumerate(drafts)]
+    results = await door.hub.publish_batch(session, drafts, atomic=atomic, expected_id=expected)
+    _raise_if_nothing_went(results)
+    answer = {"sessionId": session, "results": [_row(result) for result in results]}
+    return json_response(answer, _batch_status(results))
+
+
+def _raise_if_nothing_went(results: list[Published | RingmereError]) -> None:
+    """Raise when the log failed all rows alike: the request as a whole is to be tried again."""
+    first = results[0]
+    if isinstance(first, Unavailable) and all(type(result) is type(first) for result in results):
+        raise first
+
+
+def _batch_status(results: list[Published | RingmereError]) -> int:
+    if any(isinstance(result, RingmereError) for result in results):
+        return 207
+    new = any(isinstance(result, Published) and not result.duplicate for result in results)
+    return 201 if new else 200
+
+
+def _row(result: Published | RingmereError) -> dict[str, Any]:
+    if isinstance(result, RingmereError):
+        return {"code": result.code, "detail": str(result)}
+    return {"id": result.id, "duplicate": result.duplicate}
+
+
+def _keyed(draft: Draft, key: str | None) -> Draft:
+    """Return the draft with the request's key, unless its own row names one."""
+    return draft if key is None or draft.key is not None else draft._replace(key=key)
+
+
+def _key(request: web.BaseRequest) -> str | None:
+    values = request.headers.getall("Idempotency-Key", [])
+    if len(values) > 1:
+        raise InvalidKey("Idempotency-Key is given more than once")
+    return check_key(values[0]) if values else None
+
+
+def _expected(request: web.BaseRequest) -> int | None:
+    values = request.headers.getall("Expected-Last-Event-Id", [])
+    if not values:
+        return None
+    expected = parse_cursor(values[0]) if len(values) == 1 else None
+    if expected is None:
+        raise InvalidExpectation("Expected-Last-Event-Id must be one event id, or 0 for none")
+    return expected
