@@ -7,13 +7,13 @@ from typing import Any
 from aiohttp import web
 
 from ringmere.core.cursor import parse_cursor
-from ringmere.core.errors import InvalidExpectation, InvalidKey, RingmereError, Unavailable
+from ringmere.core.errors import EventTooLarge, InvalidExpectation, InvalidKey, RingmereError, Unavailable
 from ringmere.core.event import Draft, check_key, is_batch, parse_batch, parse_draft
 from ringmere.http.body import json_body
 from ringmere.http.options import Door
 from ringmere.http.parameters import switch
 from ringmere.http.problems import json_response
-from ringmere.hub.hub import Published
+from ringmere.hub.publish import Published
 
 
 async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Response:
@@ -28,6 +28,7 @@ async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Res
         if is_batch(body):
             return await _batch(door, session, parse_batch(body), key, atomic, expected)
         draft = _keyed(parse_draft(body), key)
+        _check_size(door, draft)
         published = await door.hub.publish(session, draft, expected)
     answer = {"id": published.id, "sessionId": session, "duplicate": published.duplicate}
     return json_response(answer, 200 if published.duplicate else 201)
@@ -40,10 +41,19 @@ async def _batch(
         raise InvalidExpectation("Expected-Last-Event-Id on a batch needs ?atomic=1")
     if key is not None:
         drafts = [_keyed(draft, f"{key}/{index}") for index, draft in enumerate(drafts)]
+    for draft in drafts:
+        _check_size(door, draft)
     results = await door.hub.publish_batch(session, drafts, atomic=atomic, expected_id=expected)
     _raise_if_nothing_went(results)
     answer = {"sessionId": session, "results": [_row(result) for result in results]}
     return json_response(answer, _batch_status(results))
+
+
+def _check_size(door: Door, draft: Draft) -> None:
+    """Refuse what the log would not take before anything of its batch is stored (contract 2.2, 2.6)."""
+    limit = door.hub.log.max_event_bytes
+    if len(draft.payload) > limit:
+        raise EventTooLarge(len(draft.payload), limit)
 
 
 def _raise_if_nothing_went(results: list[Published | RingmereError]) -> None:
