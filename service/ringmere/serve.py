@@ -73,6 +73,7 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str],
             telemetry.observer,
             require_session=settings.require_session,
         )
+        telemetry.watch(hub.stats)
         door = await _open_door(settings, hub, telemetry)
         house.push_async_callback(door.close)
         await hub.start()

@@ -59,6 +59,9 @@ class Backlog:
     :meth:`push_control`: they keep their place in the order and count for neither cap.
     """
 
+    THRESHOLDS = ("frames", "bytes", "frames_and_bytes")
+    """What :meth:`threshold` can name."""
+
     __slots__ = ("bytes", "evicted", "frames", "last_seq", "max_bytes", "max_frames", "queue", "state")
 
     def __init__(self, max_frames: int, max_bytes: int) -> None:

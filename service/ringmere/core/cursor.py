@@ -229,9 +229,7 @@ def decide(
         return contiguous if head is not None and sequence >= head else evicted
     if sequence > bounds.first:
         return Verdict(Outcome.EPOCH_RESET, 0, "foreign_cursor", first_due)
-    nothing_lost = (
-        not bounds.fenced(ring_size) and bounds.stream_first <= sequence + 1 and bounds.purged_to <= sequence
-    )
+    nothing_lost = not bounds.fenced(ring_size) and bounds.stream_first <= sequence + 1 and bounds.purged_to <= sequence
     return contiguous if nothing_lost else evicted
 
 

@@ -1,1 +1,28 @@
 """The telemetry floor: metrics and logs hang on the hub through its observer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringmere.telemetry.fanout import Fanout
+from ringmere.telemetry.gauges import Stats
+from ringmere.telemetry.logs import LogObserver
+from ringmere.telemetry.metrics import Metrics
+
+__all__ = ["Telemetry"]
+
+
+class Telemetry:
+    """The eyes of one instance: give ``observer`` to its hub, and the hub's ``stats`` to :meth:`watch`."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics()
+        self.observer = Fanout([self._metrics, LogObserver()])
+
+    def watch(self, stats: Callable[[], Stats]) -> None:
+        """Take the gauges from ``stats`` at every scrape."""
+        self._metrics.watch(stats)
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the metrics as Prometheus reads them, and their content type."""
+        return self._metrics.render()

@@ -1,0 +1,89 @@
+"""Gauges of the moment: asked for when they are scraped, so they cannot drift from what is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ringmere.telemetry.labels import TRANSPORTS
+
+
+class Stats(Protocol):
+    """What a hub says about this moment; sizes in bytes."""
+
+    @property
+    def subscribers(self) -> Mapping[str, int]:
+        """Open streams by transport."""
+
+    @property
+    def sessions_live(self) -> int:
+        """Sessions that are followed for readers of this instance."""
+
+    @property
+    def backlog_events(self) -> int:
+        """Events queued for slow readers, all together."""
+
+    @property
+    def backlog_events_max(self) -> int:
+        """The same for the reader that has most."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Envelope bytes queued for slow readers, all together."""
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """The same for the reader that has most."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Newest events kept in memory."""
+
+    @property
+    def log_connected(self) -> bool:
+        """Whether NATS is there."""
+
+
+class StatsCollector(Collector):
+    """Turns the answer of a ``stats`` callable into gauges at every scrape; without one there are none."""
+
+    def __init__(self) -> None:
+        self.stats: Callable[[], Stats] | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: the registry must not ask a hub that is not there yet."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Ask for the numbers of this moment."""
+        return _gauges(self.stats()) if self.stats is not None else []
+
+
+def _gauges(stats: Stats) -> list[Metric]:
+    readers = GaugeMetricFamily("ringmere_subscribers", "Open streams.", labels=["transport"])
+    for transport in TRANSPORTS:
+        readers.add_metric([transport], stats.subscribers.get(transport, 0))
+    return [
+        readers,
+        _gauge("sessions_live", "Sessions followed for readers of this instance.", stats.sessions_live),
+        _total_and_max(
+            "backlog_events", "Events queued for slow readers.", stats.backlog_events, stats.backlog_events_max
+        ),
+        _total_and_max("backlog_bytes", "Bytes queued for slow readers.", stats.backlog_bytes, stats.backlog_bytes_max),
+        _gauge("window_bytes", "Newest events kept in memory.", stats.window_bytes),
+        _gauge("log_connected", "1 while NATS is there, else 0.", int(stats.log_connected)),
+    ]
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"ringmere_{name}", text, value=value)
+
+
+def _total_and_max(name: str, text: str, total: float, largest: float) -> Metric:
+    family = GaugeMetricFamily(f"ringmere_{name}", f"{text} All readers, and the one with most.", labels=["of"])
+    family.add_metric(["all"], total)
+    family.add_metric(["largest"], largest)
+    return family

@@ -1,0 +1,41 @@
+"""Every value that a metric label can have: bounded, known before the first event, the same for ever.
+
+Counters start at 0 for each of them, so that a rate or an alert does not miss the first one. A value that
+is not listed is counted as ``other``: no input of a client can add a time series.
+"""
+
+from __future__ import annotations
+
+from ringmere.core.backlog import Backlog
+from ringmere.core.cursor import Outcome
+from ringmere.core.errors import RingmereError
+from ringmere.core.event import SKIP_REASONS
+from ringmere.core.reasons import CloseReason
+
+OTHER = "other"
+"""What an unlisted value is counted as."""
+
+
+def _codes(kind: type[RingmereError]) -> set[str]:
+    return {kind.code}.union(*(_codes(child) for child in kind.__subclasses__()))
+
+
+TRANSPORTS = ("sse", "websocket")
+SOURCES = ("window", "log", "none")
+VERDICTS = tuple(outcome.value for outcome in Outcome)
+RESYNC_REASONS = (Outcome.RING_EVICTED.value, Outcome.EPOCH_RESET.value)
+CLOSE_REASONS = tuple(reason.label for reason in CloseReason)
+EVICTION_REASONS = tuple(
+    reason.label
+    for reason in (
+        CloseReason.QUEUE_OVERFLOW,
+        CloseReason.QUEUE_BYTES_OVERFLOW,
+        CloseReason.WRITE_TIMEOUT,
+        CloseReason.TOO_SLOW,
+        CloseReason.MEMORY,
+    )
+)
+THRESHOLDS = Backlog.THRESHOLDS
+SKIPPED = SKIP_REASONS
+CURSORS_IGNORED = ("malformed", "repeated", "empty", "too_large")
+PUBLISH_OUTCOMES = ("stored", "duplicate", *sorted(_codes(RingmereError)))

@@ -1,0 +1,162 @@
+"""Log lines: JSON where machines read them, columns on a terminal; never a payload.
+
+Lines this module writes (``event`` is the line's name):
+
+======================  =======  ==============================================================
+event                   level    fields
+======================  =======  ==============================================================
+``stream_opened``       info     transport, session, stream, cursor
+``stream_closed``       info     transport, session, stream, reason, seconds, events
+``reader_warned``       warning  session, stream, threshold
+``reader_evicted``      warning  session, stream, reason
+``cursor_ignored``      warning  session, reason
+``resync``              warning  session, reason, detail
+``live_gap``            warning  session
+``message_skipped``     warning  session, seq, reason
+``log_connected``       info
+``log_lost``            warning
+``epoch_added``         warning  shard, token
+======================  =======  ==============================================================
+
+Lines that a client or a publisher can cause at will are limited: at most one a second for each event
+and reason, with ``suppressed`` counting those left out since the last one. Metrics count all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from structlog.typing import Processor
+
+from ringmere.core.reasons import CloseReason
+from ringmere.hub.observer import Observer
+
+LIMITED_EVERY = 1.0
+"""Seconds between two lines of the same limited event and reason."""
+
+
+def configure(level: str = "info", json: bool | None = None) -> None:
+    """Send structlog's and the standard library's lines to stderr through one formatter.
+
+    ``level`` is a standard level name in any case. ``json`` None means: unless stderr is a terminal.
+    """
+    as_json = not sys.stderr.isatty() if json is None else json
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {
+                "line": {
+                    "()": structlog.stdlib.ProcessorFormatter,
+                    "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(as_json)],
+                    "foreign_pre_chain": shared,
+                }
+            },
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+            "root": {"handlers": ["stderr"], "level": level.upper()},
+        }
+    )
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(as_json: bool) -> list[Processor]:
+    if as_json:
+        return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+
+
+class LogObserver(Observer):
+    """Writes what a hub tells as lines. ``clock`` is a monotonic clock in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = structlog.stdlib.get_logger("ringmere.hub")
+        self._clock = clock
+        self._written: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
+        """Say that a stream was accepted."""
+        self._log.info("stream_opened", transport=transport, session=session, stream=stream_id, cursor=cursor)
+
+    def stream_closed(
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+    ) -> None:
+        """Say that a stream ended, why, after how long and how much."""
+        self._log.info(
+            "stream_closed",
+            transport=transport,
+            session=session,
+            stream=stream_id,
+            reason=reason.label,
+            seconds=round(seconds, 3),
+            events=events,
+        )
+
+    def warned(self, session: str, stream_id: str, threshold: str) -> None:
+        """Say that a reader is slow."""
+        self._limited("reader_warned", threshold, session=session, stream=stream_id, threshold=threshold)
+
+    def evicted(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        """Say that a reader was too slow."""
+        self._limited("reader_evicted", reason.label, session=session, stream=stream_id, reason=reason.label)
+
+    def cursor_ignored(self, session: str, reason: str) -> None:
+        """Say that a cursor was malformed."""
+        self._limited("cursor_ignored", reason, session=session, reason=reason)
+
+    def resync(self, session: str, reason: str, detail: str | None) -> None:
+        """Say that a client was told to load its state anew."""
+        self._limited("resync", reason, session=session, reason=reason, detail=detail)
+
+    def live_gap(self, session: str) -> None:
+        """Say that the live tail had a hole."""
+        self._limited("live_gap", "", session=session)
+
+    def skipped(self, session: str, seq: int, reason: str) -> None:
+        """Say which stored message is no event."""
+        self._limited("message_skipped", reason, session=session, seq=seq, reason=reason)
+
+    def log_connected(self, connected: bool) -> None:
+        """Say that NATS is back, or gone."""
+        if connected:
+            self._log.info("log_connected")
+        else:
+            self._log.warning("log_lost")
+
+    def epoch_added(self, shard: int, token: str) -> None:
+        """Say that a shard has a new epoch."""
+        self._log.warning("epoch_added", shard=shard, token=token)
+
+    def _limited(self, event: str, kind: str, **fields: Any) -> None:
+        """Write a warning unless one of its event and kind was written less than a second ago."""
+        now = self._clock()
+        last, suppressed = self._written.get((event, kind), (-LIMITED_EVERY, 0))
+        if now - last < LIMITED_EVERY:
+            self._written[event, kind] = (last, suppressed + 1)
+            return
+        self._written[event, kind] = (now, 0)
+        if suppressed:
+            fields["suppressed"] = suppressed
+        self._log.warning(event, **fields)

@@ -1,0 +1,172 @@
+"""Metrics in the Prometheus format, on a registry of their own.
+
+Names begin with ``ringmere_``, units are seconds and bytes. No label ever holds a session, a stream or a
+client: the number of time series does not depend on what is published or who reads.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from ringmere import __version__
+from ringmere.core.reasons import CloseReason
+from ringmere.hub.observer import Observer
+from ringmere.telemetry import labels
+from ringmere.telemetry.gauges import Stats, StatsCollector
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Buckets for what should take milliseconds."""
+_LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+"""Buckets for how long people stay."""
+
+
+class _Counts:
+    """A counter with one label: a child for every known value, and one for all others."""
+
+    __slots__ = ("_children", "_other")
+
+    def __init__(self, counter: Counter, known: Sequence[str], *fixed: str) -> None:
+        self._children = {value: counter.labels(*fixed, value) for value in known}
+        self._other = counter.labels(*fixed, labels.OTHER)
+
+    def add(self, value: str, amount: float = 1) -> None:
+        self._children.get(value, self._other).inc(amount)
+
+
+class Metrics(Observer):
+    """Counts what a hub tells. :meth:`watch` connects the gauges, :meth:`render` answers a scrape."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._gauges = StatsCollector()
+        self.registry.register(self._gauges)
+        self._make_publish_metrics()
+        self._make_stream_metrics()
+        self._make_log_metrics()
+        build = Gauge(
+            "ringmere_build_info", "Always 1; what is running.", ["version", "python"], registry=self.registry
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+
+    def watch(self, stats: Callable[[], Stats]) -> None:
+        """Ask ``stats`` for the gauges at every scrape from now on."""
+        self._gauges.stats = stats
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the metrics of this moment and their content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _counter(self, name: str, text: str, *names: str) -> Counter:
+        return Counter(f"ringmere_{name}", text, names, registry=self.registry)
+
+    def _counts(self, name: str, text: str, label: str, known: Sequence[str]) -> _Counts:
+        return _Counts(self._counter(name, text, label), known)
+
+    def _seconds(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"ringmere_{name}_seconds", text, buckets=buckets, registry=self.registry)
+
+    def _make_publish_metrics(self) -> None:
+        self._published = self._counts(
+            "published_events", "Events of publish requests, by what became of them.", "outcome",
+            labels.PUBLISH_OUTCOMES,
+        )  # fmt: skip
+        self._publish_seconds = self._seconds("publish_duration", "From publish request to answer.", _FAST)
+
+    def _make_stream_metrics(self) -> None:
+        self._opened = self._counter("streams_opened", "Streams accepted.")
+        closed = self._counter("streams_closed", "Streams ended.", "transport", "reason")
+        self._closed = {
+            transport: _Counts(closed, labels.CLOSE_REASONS, transport)
+            for transport in (*labels.TRANSPORTS, labels.OTHER)
+        }
+        self._stream_seconds = self._seconds("stream_duration", "Age of streams at their end.", _LONG)
+        self._delivered = self._counts(
+            "delivered_events", "Events handed to transports.", "transport", labels.TRANSPORTS
+        )
+        self._delivered_bytes = self._counter("delivered_bytes", "Bytes of events handed to transports.")
+        self._lag = self._seconds("delivery_lag", "From the log's timestamp to the write, newest of a turn.", _FAST)
+        resumes = self._counter("resumes", "Cursors judged.", "verdict", "source")
+        self._resumes = {
+            verdict: _Counts(resumes, labels.SOURCES, verdict) for verdict in (*labels.VERDICTS, labels.OTHER)
+        }
+        self._resyncs = self._counts(
+            "resyncs", "Frames that told a client to load its state anew.", "reason", labels.RESYNC_REASONS
+        )
+        self._replayed = self._counts("replayed_events", "Events of replays.", "source", labels.SOURCES)
+        self._replay_seconds = self._seconds("replay_duration", "From a stream's begin to its going live.", _FAST)
+        self._warnings = self._counts("slow_client_warnings", "Slow readers warned.", "threshold", labels.THRESHOLDS)
+        self._evictions = self._counts("evictions", "Slow readers evicted.", "reason", labels.EVICTION_REASONS)
+        self._ignored = self._counts(
+            "cursors_ignored", "Malformed cursors that degraded to live-only.", "reason", labels.CURSORS_IGNORED
+        )
+
+    def _make_log_metrics(self) -> None:
+        self._live_gaps = self._counter("live_gaps", "Holes seen in the live tail.")
+        self._gap_filled = self._counter("gap_filled_events", "Events of such holes read from the log.")
+        self._skipped = self._counts(
+            "skipped_messages", "Stored messages that are no events.", "reason", labels.SKIPPED
+        )
+
+    def published(self, outcome: str, events: int, seconds: float) -> None:
+        """Count the events of a publish request."""
+        self._published.add(outcome, events)
+        self._publish_seconds.observe(seconds)
+
+    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
+        """Count an accepted stream."""
+        self._opened.inc()
+
+    def stream_closed(
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+    ) -> None:
+        """Count an ended stream."""
+        self._closed.get(transport, self._closed[labels.OTHER]).add(reason.label)
+        self._stream_seconds.observe(seconds)
+
+    def cursor_ignored(self, session: str, reason: str) -> None:
+        """Count a cursor that was not taken."""
+        self._ignored.add(reason)
+
+    def resumed(self, session: str, verdict: str, source: str) -> None:
+        """Count a judged cursor."""
+        self._resumes.get(verdict, self._resumes[labels.OTHER]).add(source)
+
+    def resync(self, session: str, reason: str, detail: str | None) -> None:
+        """Count a verdict frame."""
+        self._resyncs.add(reason)
+
+    def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
+        """Count the events of a replay that has ended."""
+        self._replayed.add(source, events)
+        self._replay_seconds.observe(seconds)
+
+    def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:
+        """Count what one loop turn handed to transports."""
+        self._delivered.add(transport, events)
+        self._delivered_bytes.inc(size)
+        if lag is not None:
+            self._lag.observe(lag)
+
+    def warned(self, session: str, stream_id: str, threshold: str) -> None:
+        """Count a warning."""
+        self._warnings.add(threshold)
+
+    def evicted(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        """Count an eviction."""
+        self._evictions.add(reason.label)
+
+    def live_gap(self, session: str) -> None:
+        """Count a hole."""
+        self._live_gaps.inc()
+
+    def gap_filled(self, session: str, events: int) -> None:
+        """Count the events that filled a hole."""
+        self._gap_filled.inc(events)
+
+    def skipped(self, session: str, seq: int, reason: str) -> None:
+        """Count a message that was passed over."""
+        self._skipped.add(reason)
