@@ -110,17 +110,26 @@ def _names(headers: dict[str, str]) -> dict[str, str]:
 
 @asynccontextmanager
 async def running(
-    *, limits: Limits | None = None, ring_size: int = 8000, require_session: bool = False, **options: Any
+    *,
+    limits: Limits | None = None,
+    ring_size: int = 8000,
+    require_session: bool = False,
+    log: MemoryLog | None = None,
+    port: int = 0,
+    **options: Any,
 ) -> AsyncIterator[Gateway]:
-    """Run an instance; ``options`` go to :class:`HttpOptions`. An unexpected error fails the test."""
+    """Run an instance, on a log of its own or on ``log``. An unexpected error fails the test.
+
+    ``options`` go to :class:`HttpOptions`.
+    """
     watcher = Watcher()
     errors: list[BaseException] = []
-    log = MemoryLog(MemoryStore(ring_size=ring_size))
+    log = log or MemoryLog(MemoryStore(ring_size=ring_size))
     hub = Hub(log, limits or Limits(), watcher, require_session=require_session)
     await hub.start()
     choice = replace(HttpOptions(report=errors.append), **options)
     app = build_app(hub, choice)
-    listener = await listen(app, "127.0.0.1", 0)
+    listener = await listen(app, "127.0.0.1", port)
     gateway = Gateway(app, listener, hub, log, watcher, errors)
     try:
         yield gateway
