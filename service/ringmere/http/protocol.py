@@ -7,12 +7,13 @@ connection ends without closing it, and from then on the transport speaks to its
 
 This leans on private names of aiohttp 3.14 (pinned in the project, held by the tests of this module):
 ``_force_close`` makes ``start()`` return without a close and ``data_received()`` drop input;
-``_keepalive_handle``, ``_parser``, ``_messages`` and ``_buffer_paused`` are what it would keep.
+``_keepalive_handle``, ``_parser``, ``_messages``, ``_task_handler`` and ``_buffer_paused`` are what it would keep.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -28,6 +29,9 @@ from ringmere.http.options import (
     MAX_REQUEST_LINE,
 )
 from ringmere.http.problems import problem
+
+_NO_REQUESTS: deque[Any] = deque(maxlen=0)
+"""Shared by all handed-over connections: an empty deque of their own would be a good part of what each costs."""
 
 
 class Attached(Protocol):
@@ -59,7 +63,8 @@ class GatewayProtocol(RequestHandler):
         self.keep_alive(False)
         self._force_close = True
         self._parser = None
-        self._messages.clear()
+        self._messages = _NO_REQUESTS
+        self._task_handler = None
         if self._reading_paused or self._buffer_paused:
             # A paused transport would not notice that the client has gone.
             self._reading_paused = self._buffer_paused = False
