@@ -21,6 +21,11 @@ def check_session_id(text: str) -> str:
     return text
 
 
+def is_session_id(text: str) -> bool:
+    """Say whether ``text`` is a session (or task) id."""
+    return _SESSION_ID.fullmatch(text) is not None
+
+
 def fresh_session_id() -> str:
     """Return a new random session id of 22 characters (128 bits)."""
     return secrets.token_urlsafe(16)

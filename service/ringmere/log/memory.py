@@ -28,6 +28,7 @@ from ringmere.log.port import (
     SessionState,
     Stored,
 )
+from ringmere.log.shards import shard_of
 
 _seq = attrgetter("seq")
 
@@ -82,7 +83,7 @@ class MemoryLog:
 
     def shard_of(self, session: str) -> int:
         """Return the shard that keeps ``session``."""
-        return _partition(check_session_id(session), self.store.shards)
+        return shard_of(check_session_id(session), self.store.shards)
 
     def epochs(self, session: str) -> EpochTable:
         """Return the current epoch table of the session's stream."""
@@ -144,12 +145,12 @@ class MemoryLog:
         return self.store.head(await self._call("head", session), session)
 
     async def page(self, session: str, start: int, max_bytes: int) -> Page:
-        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes``."""
+        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes``, at least one behind ``start``."""
         messages = self._replica(await self._call("page", session), session)
         taken: list[Stored] = []
         size = 0
         for message in messages[bisect_left(messages, start, key=_seq) :]:
-            if taken and size + len(message.payload) > max_bytes:
+            if taken and taken[-1].seq > start and size + len(message.payload) > max_bytes:
                 return Page(taken, True)
             taken.append(message)
             size += len(message.payload)
@@ -280,11 +281,3 @@ class MemoryLog:
         await asyncio.sleep(0)
         if not self.connected:
             raise LogUnavailable("not connected to the log")
-
-
-def _partition(session: str, shards: int) -> int:
-    """Return NATS's own partition number: 32-bit FNV-1a of the token, modulo."""
-    value = 0x811C9DC5
-    for byte in session.encode():
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return value % shards

@@ -207,9 +207,7 @@ class MemoryStore:
         if not messages:
             return None
         last = messages[-1]
-        return SessionState(
-            session, messages[0].seq, last.seq, len(messages), last.time_ns, is_terminal(last.payload)
-        )
+        return SessionState(session, messages[0].seq, last.seq, len(messages), last.time_ns, is_terminal(last.payload))
 
     def purge(self, shard: int, session: str) -> None:
         """Remove messages and head, record it, tell every handle."""

@@ -107,8 +107,10 @@ class Log(Protocol):
     ring_size: int
     log_ttl: float
     """Seconds that a message is kept at the longest; 0 is for ever."""
-    max_event_bytes: int
-    """Largest payload that an append takes (contract 2.6)."""
+
+    @property
+    def max_event_bytes(self) -> int:
+        """Largest payload that an append takes (contract 2.6); it can change with the server."""
 
     @property
     def connected(self) -> bool:
@@ -153,7 +155,11 @@ class Log(Protocol):
         """Return what is known of a session whose messages may have expired; None when nothing is."""
 
     async def page(self, session: str, start: int, max_bytes: int) -> Page:
-        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes`` (at least one message)."""
+        """Read messages with a sequence ≥ ``start``, up to about ``max_bytes``.
+
+        At least one message behind ``start`` comes with it, if the replica has one: whoever goes on from the last
+        delivered sequence always gets on, however large the events are.
+        """
 
     async def newer(self, positions: Sequence[tuple[str, int]]) -> list[bool]:
         """For each (session, last known sequence) say whether a newer message is stored. A replica may answer."""
