@@ -102,6 +102,15 @@ async def test_res_5_ids_are_numbers_not_text(gateway: Gateway) -> None:
     assert [frame.id for frame in frames] == [10, 11, None]
 
 
+async def test_res_5_a_recent_cursor_is_found_behind_many_older_events(start: Start) -> None:
+    gateway = await start(ring_size=20_000)
+    batch = [{"type": "t", "data": n} for n in range(1000)]
+    for _ in range(12):
+        assert (await gateway.post("s1", batch)).status == 201
+    stream = await gateway.stream("s1", headers={"Last-Event-ID": "11990"})
+    assert [frame.id for frame in await stream.take(11)] == [*range(11_991, 12_001), None]
+
+
 async def test_epo_1_a_cursor_ahead_of_the_log_is_another_epochs(start: Start) -> None:
     gateway = await start()
     await gateway.numbers("s1", 5)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import cors, health, page, publish, sessions, sse
+from ringmere.http import cors, health, openapi, page, publish, sessions, sse
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -37,6 +37,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/healthz", health.healthz),
     ("GET", "/metrics", health.metrics),
     ("GET", "/capabilities", health.capabilities),
+    ("GET", "/openapi.json", openapi.openapi),
     *(("GET", path, page.page) for path in page.FILES),
 )
 """``HEAD`` goes to the handler of ``GET`` where it has none of its own; ``OPTIONS`` is answered for all."""

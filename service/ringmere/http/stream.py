@@ -111,7 +111,7 @@ class EventStream(web.StreamResponse):
             return
         self._eof_sent = True
         protocol, transport = request.protocol, request.transport
-        if not isinstance(protocol, GatewayProtocol) or transport is None or transport.is_closing():
+        if not isinstance(protocol, GatewayProtocol) or transport is None:
             self._subscriber.cancel()
             return
         sink = SseSink(

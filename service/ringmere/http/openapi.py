@@ -1,0 +1,203 @@
+"""``/openapi.json``: the routes as a machine reads them, OpenAPI 3.1.
+
+Written as small tables; a test holds them to the table of routes, and the codes to the table of problems.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from aiohttp import web
+
+from ringmere.core.limits import MAX_BATCH, MAX_KEY_CHARS, MAX_MAX_QUEUED, MAX_TYPE_CHARS, MIN_MAX_QUEUED
+from ringmere.http.options import Door
+from ringmere.http.parameters import DEFAULT_LIST, MAX_LIST
+from ringmere.http.problems import PROBLEMS, json_response
+
+_ID = {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
+_TEXT = {"type": "string"}
+_FLAG = {"type": "string", "enum": ["0", "1"]}
+_SESSION = {"type": "string", "pattern": "^[A-Za-z0-9_:@~=-]{1,128}$"}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "object", "properties": {**required, **(optional or {})}, "required": list(required)}
+
+
+def _array(items: dict[str, Any], **bounds: int) -> dict[str, Any]:
+    return {"type": "array", "items": items, **bounds}
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "Event": _object(
+        {"type": {"type": "string", "minLength": 1, "maxLength": MAX_TYPE_CHARS}, "data": {}},
+        {
+            "originatorClientId": _TEXT,
+            "promptId": _TEXT,
+            "_meta": {"type": "object"},
+            "terminal": {"type": "boolean"},
+            "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
+        },
+    ),
+    "Published": _object({"id": _ID, "sessionId": _SESSION, "duplicate": {"type": "boolean"}}),
+    "PublishedBatch": _object(
+        {
+            "sessionId": _SESSION,
+            "results": _array(
+                {
+                    "oneOf": [
+                        _object({"id": _ID, "duplicate": {"type": "boolean"}}),
+                        _object({"code": _TEXT, "detail": _TEXT}),
+                    ]
+                }
+            ),
+        }
+    ),
+    "Session": _object(
+        {
+            "sessionId": _SESSION,
+            "firstEventId": _ID,
+            "lastEventId": _ID,
+            "events": {"type": "integer"},
+            "closed": {"type": "boolean"},
+            "lastEventAt": {"type": "integer", "description": "milliseconds since 1970, by the log's clock"},
+        },
+        {"readers": _array({"type": "object"})},
+    ),
+    "SessionList": _object({"sessions": _array(_ref("Session"))}, {"next": _SESSION}),
+    "Fresh": _object({"sessionId": _SESSION}),
+    "State": _object({"status": _TEXT}, {"logConnected": {"type": "boolean"}, "draining": {"type": "boolean"}}),
+    "Capabilities": _object({"v": {"const": 1}, "features": _array(_TEXT)}),
+    "Problem": _object(
+        {
+            "type": _TEXT,
+            "title": _TEXT,
+            "status": {"type": "integer"},
+            "code": {"type": "string", "enum": sorted(PROBLEMS)},
+        },
+        {"detail": _TEXT},
+    ),
+}
+
+
+def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"in": place, "name": name, "schema": schema, "description": description, "required": place == "path"}
+
+
+_QUEUE = {"type": "integer", "minimum": MIN_MAX_QUEUED, "maximum": MAX_MAX_QUEUED}
+_STREAM_PARAMETERS = [
+    _parameter("header", "Last-Event-ID", _TEXT, "the last event id the client has processed"),
+    _parameter("query", "last_event_id", _TEXT, "the same where no header can be set; alias lastEventId"),
+    _parameter("query", "from", _TEXT, "start replays the ring, live does not; or a cursor"),
+    _parameter("query", "anchor", _FLAG, "begin with a block that holds only the id of the starting point"),
+    _parameter("query", "maxQueued", _QUEUE, "backlog in events before a slow reader is evicted"),
+    _parameter("header", "X-Event-Epoch", _TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
+]
+_PUBLISH_PARAMETERS = [
+    _parameter("header", "Idempotency-Key", _TEXT, "makes a retry safe within the duplicate window"),
+    _parameter("header", "Expected-Last-Event-Id", _ID, "store only if this is the session's last id"),
+    _parameter("query", "atomic", _FLAG, "store the whole batch or nothing"),
+]
+_LIST_PARAMETERS = [
+    _parameter("query", "prefix", _TEXT, "only ids that begin with this"),
+    _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
+    _parameter(
+        "query", "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIST, "default": DEFAULT_LIST}, "page size"
+    ),
+]
+
+OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
+    # (method, path): summary, parameters, body, {status: (schema or media type, or None)}
+    ("GET", "/session/{id}/events"): {
+        "summary": "Follow a session as server-sent events, resuming behind a cursor",
+        "parameters": _STREAM_PARAMETERS,
+        "answers": {200: "text/event-stream", 204: None},
+    },
+    ("HEAD", "/session/{id}/events"): {
+        "summary": "The headers of a stream, without taking a reader's slot",
+        "parameters": _STREAM_PARAMETERS,
+        "answers": {200: None},
+    },
+    ("POST", "/session/{id}/events"): {
+        "summary": "Append an event or a batch",
+        "parameters": _PUBLISH_PARAMETERS,
+        "body": {"oneOf": [_ref("Event"), _array(_ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
+        "answers": {200: "Published", 201: "Published", 207: "PublishedBatch"},
+    },
+    ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
+    ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "Session"}},
+    ("DELETE", "/session/{id}"): {
+        "summary": "Close a session with a terminal event, or purge it",
+        "parameters": [_parameter("query", "purge", _FLAG, "remove the session from the log instead")],
+        "answers": {204: None},
+    },
+    ("GET", "/sessions"): {
+        "summary": "Sessions that have events stored",
+        "parameters": _LIST_PARAMETERS,
+        "answers": {200: "SessionList"},
+    },
+    ("GET", "/livez"): {"summary": "The process answers", "answers": {200: "State"}},
+    ("GET", "/readyz"): {"summary": "New work may be sent here", "answers": {200: "State", 503: "State"}},
+    ("GET", "/healthz"): {"summary": "The instance's state, always 200", "answers": {200: "State"}},
+    ("GET", "/metrics"): {"summary": "Prometheus metrics", "answers": {200: "text/plain"}},
+    ("GET", "/capabilities"): {"summary": "What this service can do, by name", "answers": {200: "Capabilities"}},
+    ("GET", "/openapi.json"): {"summary": "This description", "answers": {200: "application/json"}},
+}  # fmt: skip
+
+
+async def openapi(door: Door, request: web.BaseRequest) -> web.Response:
+    """Serve the description."""
+    return json_response(document(door.options.version))
+
+
+@cache
+def document(version: str) -> dict[str, Any]:
+    """Return the whole OpenAPI document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), row in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _operation(path, **row)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Ringmere", "version": version},
+        "paths": paths,
+        "components": {"schemas": SCHEMAS},
+    }
+
+
+def _operation(
+    path: str,
+    *,
+    summary: str,
+    answers: dict[int, str | None],
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    own = [_parameter("path", "id", _SESSION, "session id")] if "{id}" in path else []
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "parameters": own + (parameters or []),
+        "responses": {str(status): _answer(status, content) for status, content in answers.items()},
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if own or parameters or body:
+        problem = {"application/problem+json": {"schema": _ref("Problem")}}
+        operation["responses"]["default"] = {"description": "A problem", "content": problem}
+    return operation
+
+
+def _answer(status: int, content: str | None) -> dict[str, Any]:
+    described = {"description": {201: "Created", 204: "Nothing more", 207: "Some rows failed"}.get(status, "OK")}
+    if content is None:
+        return described
+    if "/" in content:
+        return {**described, "content": {content: {"schema": {}}}}
+    if status == 503:
+        described["description"] = "Not now"
+    schema = {"anyOf": [_ref(content), _ref("PublishedBatch")]} if content == "Published" else _ref(content)
+    return {**described, "content": {"application/json": {"schema": schema}}}
