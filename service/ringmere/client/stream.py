@@ -212,6 +212,8 @@ class Stream:
 
     async def _read(self, connection: Connection) -> None:
         silence = SILENT_HEARTBEATS * self._options.heartbeat
+        # What was too long behind the last message raises here, before the end of the stream can hide it.
+        connection.decoder.feed(b"")
         try:
             chunk = await connection.read(silence)
         except TimeoutError:
