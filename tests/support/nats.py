@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer, free_port
 from ringmere.log.connect import Connection, ConnectOptions
 
@@ -56,9 +57,7 @@ async def api(connection: Connection, subject: str, body: object = None) -> Any:
     return json.loads((await connection.request(f"$JS.API.{subject}", payload, timeout=5)).payload)
 
 
-async def append(
-    connection: Connection, subject: str, payload: bytes, headers: dict[str, str] | None = None
-) -> int:
+async def append(connection: Connection, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
     """Store one message and return its sequence."""
     answer = json.loads((await connection.request(subject, payload, headers, timeout=5)).payload)
     assert "error" not in answer, answer
@@ -107,8 +106,11 @@ class Cluster:
     async def _takes_streams(self) -> bool:
         async with connected(self.urls[0]) as connection:
             probe = {"name": "PROBE", "subjects": ["probe"], "num_replicas": 3}
-            answer = await connection.request("$JS.API.STREAM.CREATE.PROBE", json.dumps(probe).encode(), timeout=2)
-            if b'"error"' in answer.payload:
+            try:
+                answer = await connection.request("$JS.API.STREAM.CREATE.PROBE", json.dumps(probe).encode())
+                if b'"error"' in answer.payload:
+                    return False
+                await connection.request("$JS.API.STREAM.DELETE.PROBE", timeout=5)
+            except LogUnavailable:
                 return False
-            await connection.request("$JS.API.STREAM.DELETE.PROBE", timeout=5)
             return True

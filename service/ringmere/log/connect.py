@@ -17,7 +17,7 @@ from ringmere.core.limits import MIB
 from ringmere.log.dial import dial
 from ringmere.log.fastpath import RawClient, RawSink, new_client
 from ringmere.log.options import ConnectOptions
-from ringmere.log.requests import Inbox, NoReply, NoResponders, NotConnected, Reply, Requests
+from ringmere.log.requests import Inbox, NoReply, NoResponders, NotConnected, NotPermitted, Reply, Requests
 
 __all__ = [
     "ConnectOptions",
@@ -26,6 +26,7 @@ __all__ = [
     "NoReply",
     "NoResponders",
     "NotConnected",
+    "NotPermitted",
     "RawSink",
     "Reply",
     "Subscription",
@@ -253,7 +254,7 @@ class Connection:
         if kind == "subscription":
             self._refused_subscriptions.add(subject)
         else:
-            self._requests.fail(lambda name: NoResponders(f"the NATS user may not publish to {name}"), subject)
+            self._requests.fail(lambda name: NotPermitted(f"the NATS user may not publish to {name}"), subject)
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:

@@ -48,9 +48,7 @@ async def dial(
     connecting = asyncio.ensure_future(client.connect(**_arguments(options), error_cb=hear, reconnected_cb=back))
     watching = asyncio.ensure_future(refused.wait())
     try:
-        await asyncio.wait(
-            {connecting, watching}, timeout=options.connect_timeout, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait({connecting, watching}, timeout=options.connect_timeout, return_when=asyncio.FIRST_COMPLETED)
         if connecting.done() and connecting.exception() is None:
             return
         if connecting.done():

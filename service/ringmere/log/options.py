@@ -88,9 +88,7 @@ class ConnectOptions:
         return ", ".join(_without_secrets(server) for server in self.servers)
 
 
-def from_environment(
-    environment: Mapping[str, str], *, context: str | None = None, **explicit: Any
-) -> ConnectOptions:
+def from_environment(environment: Mapping[str, str], *, context: str | None = None, **explicit: Any) -> ConnectOptions:
     """Return the options: explicit ones first, then ``NATS_…`` variables, then a context file.
 
     ``context`` (or ``NATS_CONTEXT``) names a context of the ``nats`` command; without either, the selected

@@ -19,6 +19,10 @@ class NoResponders(LogUnavailable):
     """Nothing listens on the subject: NATS has answered for it. The request was not processed."""
 
 
+class NotPermitted(NoResponders):
+    """The NATS user may not publish on the subject. The request was not processed."""
+
+
 class NoReply(LogUnavailable):
     """The request was sent and no answer came; its fate is unknown."""
 

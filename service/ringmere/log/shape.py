@@ -1,0 +1,160 @@
+"""What the streams must look like, and in words how an existing one differs (contract 1.4, 1.6, 1.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ringmere.core.limits import MAX_RING_SIZE, MAX_SHARDS, MIB
+from ringmere.log.shards import event_subject, head_name, live_subject, stream_name
+
+DUPLICATE_WINDOW = 120.0
+MAX_CONSUMERS = 10_000
+HEADER_ROOM = 64 * 1024
+"""Bytes of a message kept free for headers (contract 2.6)."""
+HEAD_SHARE = 8
+"""A head stream may hold an eighth of what its event stream may."""
+MIN_STREAM_BYTES = 64 * MIB
+
+_DEFAULTS: dict[str, Any] = {
+    "allow_direct": False,
+    "allow_atomic": False,
+    "allow_rollup_hdrs": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "deny_delete": False,
+    "deny_purge": False,
+    "mirror_direct": False,
+    "sealed": False,
+    "no_ack": False,
+    "max_age": 0,
+    "republish": None,
+    "mirror": None,
+    "sources": None,
+    "subject_transform": None,
+    "persist_mode": "default",
+    "subject_delete_marker_ttl": 0,
+    "allow_msg_counter": False,
+    "max_msgs": -1,
+}
+"""What a field that the server leaves out of its answer means."""
+_UNLIMITED = ("max_bytes", "max_msg_size", "max_consumers", "max_msgs", "max_msgs_per_subject")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What the operator asks of the streams; sizes in bytes, times in seconds.
+
+    ``max_bytes`` is what all event streams together may hold, None is 80 % of the store. ``max_event_bytes``
+    None takes what the server takes. Raises ``ValueError`` for numbers outside the contract's ranges.
+    """
+
+    ring_size: int = 8000
+    log_ttl: float = 3600.0
+    shards: int = 1
+    replicas: int = 1
+    head_ttl: float = 7 * 86400.0
+    max_bytes: int | None = None
+    max_event_bytes: int | None = None
+    duplicate_window: float = DUPLICATE_WINDOW
+    max_consumers: int = MAX_CONSUMERS
+    reconcile: bool = False
+    first_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "ring_size": (self.ring_size, 1, MAX_RING_SIZE),
+            "shards": (self.shards, 1, MAX_SHARDS),
+            "replicas": (self.replicas, 1, 5),
+        }
+        for name, (value, lowest, highest) in ranges.items():
+            if not lowest <= value <= highest:
+                raise ValueError(f"{name} must be {lowest} to {highest}, not {value}")
+        if self.log_ttl < 0 or self.head_ttl < 0:
+            raise ValueError("log_ttl and head_ttl must not be negative")
+
+    @property
+    def window(self) -> float:
+        """The duplicate window: never longer than a message is kept."""
+        return min(self.duplicate_window, self.log_ttl) if self.log_ttl else self.duplicate_window
+
+
+def event_stream(settings: StreamSettings, shard: int, max_bytes: int, max_msg_size: int) -> dict[str, Any]:
+    """Return the wanted configuration of a shard's event stream (contract 1.4)."""
+    return {
+        "name": stream_name(shard),
+        "subjects": [event_subject(shard, "*")],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "num_replicas": settings.replicas,
+        "max_msgs": -1,
+        "max_msgs_per_subject": settings.ring_size + 1,
+        "max_age": _nanoseconds(settings.log_ttl),
+        "max_bytes": max_bytes,
+        "max_msg_size": max_msg_size,
+        "max_consumers": settings.max_consumers,
+        "duplicate_window": _nanoseconds(settings.window),
+        "allow_direct": True,
+        "allow_atomic": True,
+        "deny_delete": True,
+        "deny_purge": False,
+        "republish": {"src": event_subject(shard, "*"), "dest": live_subject(shard, "{{wildcard(1)}}")},
+        # Each of these lets one publisher empty a shard or dig holes into it.
+        "allow_rollup_hdrs": False,
+        "allow_msg_ttl": False,
+        "allow_msg_schedules": False,
+    }
+
+
+def head_stream(settings: StreamSettings, shard: int, max_bytes: int) -> dict[str, Any]:
+    """Return the wanted configuration of a shard's head stream (contract 1.8).
+
+    It takes the event stream as a source, not as its mirror: a mirror takes part in answering direct reads
+    of an origin that has them on, whatever its configuration asks for, and would answer with the one message
+    it keeps of a subject. A source has its own sequences; each message names the origin's in a header.
+    """
+    return {
+        "name": head_name(shard),
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "num_replicas": settings.replicas,
+        "sources": [{"name": stream_name(shard)}],
+        "max_msgs_per_subject": 1,
+        "max_age": _nanoseconds(settings.head_ttl),
+        "max_bytes": max_bytes,
+        "allow_direct": True,
+    }
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any], ignore: frozenset[str] = frozenset()) -> list[str]:
+    """Name each wanted property that the found configuration does not have; extra foreign ones that matter, too."""
+    names = [*wanted, *(name for name in _DEFAULTS if name not in wanted)]
+    rows = []
+    for name in names:
+        want = _plain(name, wanted.get(name, _DEFAULTS.get(name)))
+        have = _plain(name, found.get(name, _DEFAULTS.get(name)))
+        if want != have and name not in ignore:
+            rows.append(f"{name} is {_shown(name, have)}, wanted {_shown(name, want)}")
+    return rows
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in _UNLIMITED and (value is None or value <= 0):
+        return -1
+    if isinstance(value, dict):
+        return {key: inner for key, inner in value.items() if inner}
+    if isinstance(value, list):
+        return [_plain("", inner) for inner in value]
+    return value
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in ("max_age", "duplicate_window") and isinstance(value, int):
+        return f"{value / 1e9:g} s"
+    return "none" if value is None else str(value)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000_000)
