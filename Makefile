@@ -1,4 +1,4 @@
-# The few things one does with this repository. Everything is kept below the clone: .venv, .data, node_modules.
+# The few things one does with this repository. All they make lies below the clone.
 PYTHON ?= python3
 PORT ?= 8080
 PIP = .venv/bin/python -m pip --quiet --disable-pip-version-check
@@ -9,7 +9,8 @@ run: .venv/.installed ## serve with a NATS of its own; PORT=0 takes a free port
 	@.venv/bin/ringmere serve --embedded --data-dir .data --listen 127.0.0.1:$(PORT)
 
 test: .venv/.installed-dev ## all tests
-	.venv/bin/pytest $(ARGS)
+	@mkdir -p .tmp
+	TMPDIR="$(CURDIR)/.tmp" .venv/bin/pytest $(ARGS)
 
 lint: .venv/.installed-dev ## style, types, and the floors
 	.venv/bin/ruff check service tests ops
@@ -18,13 +19,14 @@ lint: .venv/.installed-dev ## style, types, and the floors
 	.venv/bin/lint-imports
 
 page: .venv/.installed-dev ## the page's tests in Chromium
-	.venv/bin/pytest tests/page $(ARGS)
+	@mkdir -p .tmp
+	TMPDIR="$(CURDIR)/.tmp" .venv/bin/pytest tests/page $(ARGS)
 
 bench: .venv/.installed-dev ## Ringmere against a plain gateway, in one run
 	.venv/bin/python -m ops.bench $(ARGS)
 
 clean: ## everything that the other targets made
-	rm -rf .venv .data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .data .tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	rm -rf tests/foreign/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -40,7 +40,7 @@ def raise_file_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError) as error:
-            logger.warning("the file limit stays as it is", limit=soft, reason=str(error))
+            logger.warning("file_limit_kept", limit=soft, reason=str(error))
             return soft
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 

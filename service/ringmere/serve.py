@@ -22,6 +22,7 @@ from typing import Any
 import structlog
 
 from ringmere.core.errors import LogUnavailable, StartRefused
+from ringmere.core.limits import Limits
 from ringmere.embedded import EmbeddedServer, EmbeddedServerError
 from ringmere.http.app import build_app
 from ringmere.http.options import HttpOptions
@@ -67,19 +68,16 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str],
         log = LateLog(settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES)
         house.push_async_callback(log.close)
         telemetry = Telemetry()
-        hub = Hub(
-            log,
-            limits(settings, raise_file_limit() - FILE_RESERVE),
-            telemetry.observer,
-            require_session=settings.require_session,
-        )
+        bounds = limits(settings, raise_file_limit() - FILE_RESERVE)
+        hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session)
+        telemetry.watch(hub.stats)
         telemetry.watch(hub.stats)
         door = await _open_door(settings, hub, telemetry)
         house.push_async_callback(door.close)
         await hub.start()
         house.push_async_callback(hub.close)
         _say_hello(say, door, options, loop_name, loaded)
-        await _until_told(stop, _arrive(log, settings, options), nats)
+        await _until_told(stop, _arrive(log, settings, options, bounds), nats)
         await _drain(hub, stop)
     logger.info("stopped")
 
@@ -116,14 +114,14 @@ async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry) -> List
         raise StartRefused(f"cannot listen on {settings.listen}: {reason}; choose another with --listen") from error
 
 
-async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions) -> None:
+async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions, bounds: Limits) -> None:
     """Open the log as soon as NATS is there. Raises ``StartRefused`` when waiting would not help."""
     pause = FIRST_PAUSE
     while True:
         try:
-            log.arrive(await open_log(options, log_settings(settings)))
+            log.arrive(await open_log(options, log_settings(settings), bounds))
         except LogUnavailable as error:
-            logger.warning("waiting for NATS", servers=options.addresses(), reason=str(error), next_try=pause)
+            logger.warning("waiting_for_nats", servers=options.addresses(), reason=str(error), next_try=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
@@ -152,7 +150,7 @@ async def _keep_running(nats: EmbeddedServer) -> None:
     """Start the embedded server again when it ends by itself; readers get what they missed from the log."""
     while nats.process is not None:
         code = await nats.process.wait()
-        logger.error("the embedded NATS server ended; starting it again", exit_code=code, log=str(nats.log_file))
+        logger.error("embedded_nats_ended", exit_code=code, log=str(nats.log_file))
         await asyncio.sleep(FIRST_PAUSE)
         try:
             await nats.start()
@@ -181,7 +179,7 @@ def _say_hello(
     nats = "embedded NATS" if loaded.settings.embedded else "NATS"
     say(f"listening on {url} (ringmere {version('ringmere')}, {loop_name}, {nats} at {options.addresses()})")
     for wrong, meant in loaded.misspelt.items():
-        logger.warning("a variable is no setting", variable=wrong, did_you_mean=meant)
+        logger.warning("misspelt_variable", variable=wrong, did_you_mean=meant)
     if loaded.settings.embedded:
         local = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         say(f"open {local}/ in a browser, or try in two other terminals:")

@@ -51,9 +51,7 @@ def test_a_wrong_command_line_is_told_in_one_line(name: str, capsys: pytest.Capt
     [["publish", "s", "--type", "x"], ["sessions", "ls"], ["sessions", "show", "s"]],
     ids=lambda arguments: arguments[0] + arguments[1],
 )
-def test_a_server_that_is_no_url_fails_with_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_is_no_url_fails_with_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*arguments, "--server", "not a url"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1

@@ -23,7 +23,7 @@ TOP = {
     "grafana", "ops", "pyproject.toml", "service", "tests",
 }  # fmt: skip
 MADE = {
-    ".git", ".venv", ".data", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".import_linter_cache",
+    ".git", ".venv", ".data", ".tmp", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".import_linter_cache",
     "build", "dist", "node_modules", "__pycache__",
 }  # fmt: skip
 """What tools make and git ignores."""

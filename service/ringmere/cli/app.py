@@ -17,10 +17,11 @@ from ringmere.cli.serve import register as add_serve
 from ringmere.cli.sessions import app as sessions
 from ringmere.cli.settings import settings
 from ringmere.cli.tail import tail
-from ringmere.core.errors import InvalidInput, RingmereError, StartRefused
+from ringmere.core.errors import InvalidInput, RingmereError, StartRefused, StreamShapeDiffers
 from ringmere.settings import SettingError
 
 OK, FAILED, USAGE = 0, 1, 2
+SHAPE_HINT = "start with the settings it was made with, or let --reconcile change what can be changed (never --shards)"
 TRACEBACK = "RINGMERE_TRACEBACK"
 """Variable that lets an error nobody expected through, for those who look for its cause."""
 
@@ -56,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
         return OK
     except TyperException as error:
         return _fail(_message(error), USAGE)
+    except StreamShapeDiffers as error:
+        return _fail(f"{error}; {SHAPE_HINT}", USAGE)
     except (SettingError, StartRefused, InvalidInput) as error:
         return _fail(str(error), USAGE)
     except (RingmereError, OSError) as error:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
-from ringmere.cli.lines import Line, Lines, read_event
+from ringmere.cli.lines import BadLine, Line, Lines, read_event
 from ringmere.client.errors import ClientError, Refused
 from ringmere.client.publish import Published, Publisher
 from ringmere.core.errors import InvalidParameter
@@ -135,7 +135,7 @@ class _Run:
                         await self._send(publisher, batch)
                         if progress is not None and bar is not None:
                             progress.update(bar, advance=len(batch))
-        except ClientError as error:
+        except (ClientError, BadLine) as error:
             raise PublishFailed(f"{error}; {self._summary(begin)}; to go on: --key {prefix}") from error
         if self.failed:
             raise PublishFailed(f"{self.failed[0]}; {len(self.failed)} failed, {self._summary(begin)}")

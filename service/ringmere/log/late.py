@@ -38,7 +38,7 @@ class LateLog:
     def __init__(self, ring_size: int, log_ttl: float, max_event_bytes: int) -> None:
         self.ring_size = ring_size
         self.log_ttl = log_ttl
-        self.max_event_bytes = max_event_bytes
+        self._guess = max_event_bytes
         self._log: Log | None = None
         self._listener: LogListener | None = None
 
@@ -47,10 +47,14 @@ class LateLog:
         self._log = log
         self.ring_size = log.ring_size
         self.log_ttl = log.log_ttl
-        self.max_event_bytes = log.max_event_bytes
         if self._listener is not None:
             log.listen(self._listener)
             self._listener.log_connected(log.connected)
+
+    @property
+    def max_event_bytes(self) -> int:
+        """Largest payload that an append takes, as the server says now."""
+        return self._guess if self._log is None else self._log.max_event_bytes
 
     @property
     def connected(self) -> bool:
