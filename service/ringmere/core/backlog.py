@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import NamedTuple
+
+import msgspec
 
 from ringmere.core.reasons import CloseReason
 
 
-class Frame(NamedTuple):
-    """One encoded frame: its event's ``seq`` (0 for a control frame), SSE bytes, and envelope size in bytes."""
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One encoded frame: its event's ``seq`` (0 for a control frame), SSE bytes, and envelope size in bytes.
+
+    Windows hold many of these for long; the garbage collector need not look at what cannot form a cycle.
+    """
 
     seq: int
     sse: bytes

@@ -82,7 +82,7 @@ class Draft(NamedTuple):
     key: str | None = None
 
 
-class Envelope(NamedTuple):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """An event of the log as readers get it; ``json`` is one line of UTF-8."""
 
     type: str
