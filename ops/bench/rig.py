@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -228,6 +229,7 @@ class Reader:
     """The running load reader."""
 
     def __init__(self, on: Stack, readers: int, sessions: int, **options: object) -> None:
+        self._readers = readers
         command = [
             str(on.tools.reader),
             "--port",
@@ -244,8 +246,8 @@ class Reader:
     def wait_ready(self, deadline: float = 60.0) -> None:
         """Return when every stream has its response headers."""
         ready = self._line(deadline)
-        if "events" in ready:
-            raise BenchError(f"the streams did not open: {ready}")
+        if ready["ready"] < self._readers:
+            raise BenchError(f"only {ready['ready']} of {self._readers} streams opened: {self.quit()}")
 
     def expect(self, events: int, patience: float) -> dict[str, Any]:
         """Return the result once every reader holds ``events`` events, at the latest after ``patience`` seconds."""
@@ -271,7 +273,9 @@ class Reader:
 
     def _tell(self, text: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(text.encode())
+        # A reader whose streams have all ended has reported and gone; its report is still in the pipe.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(text.encode())
 
     def _line(self, deadline: float) -> dict[str, Any]:
         assert self._process.stdout is not None
