@@ -183,7 +183,7 @@ class JetStreamLog:
         place = self._places.of(session)
         if not self._settings.head_ttl:
             return None
-        return await query.head(self._leader, place, lambda: self._purged_to(place))
+        return await query.head(self.connection, place, lambda: self._purged_to(place))
 
     async def page(self, session: str, start: int, max_bytes: int) -> Page:
         """Read messages with a sequence ≥ ``start``, up to about ``max_bytes``."""
@@ -211,6 +211,7 @@ class JetStreamLog:
         place = self._places.of(session)
         table = self._epochs.table(place.shard)
         await query.purge(
+            self.connection,
             self._leader,
             place,
             lambda seq: self._purges.record(session, table.id_of(seq)),

@@ -22,6 +22,7 @@ from ringmere.core.cursor import SubjectBounds
 from ringmere.core.errors import LogUnavailable
 from ringmere.core.event import is_terminal
 from ringmere.log.connect import Connection, Reply
+from ringmere.log.heads import purge_head, read_head
 from ringmere.log.leader import Leader, StreamState
 from ringmere.log.places import Place
 from ringmere.log.port import Head, Stored
@@ -74,13 +75,12 @@ async def last(leader: Leader, place: Place) -> Stored | None:
     return found.stored if found is not None else None
 
 
-async def head(leader: Leader, place: Place, purged_to: Callable[[], Awaitable[int]]) -> Head | None:
+async def head(connection: Connection, place: Place, purged_to: Callable[[], Awaitable[int]]) -> Head | None:
     """Return what the head stream keeps of a session; a purge that has not reached it yet counts as done."""
-    found = await leader.last(place.head, place.subject)
-    if found is None or found.stored.seq <= await purged_to():
+    found = await read_head(connection, place.head, place.subject)
+    if found is None or found.seq <= await purged_to():
         return None
-    seq, time_ns, payload = found.stored
-    return Head(seq, time_ns, payload, is_terminal(payload))
+    return Head(*found, is_terminal(found.payload))
 
 
 async def newer(connection: Connection, positions: Sequence[tuple[Place, int]], timeout: float) -> list[bool]:
@@ -116,18 +116,24 @@ def _is_message(reply: Reply) -> bool:
     raise LogUnavailable(f"a direct get was answered with status {status(reply.headers)}")
 
 
-async def purge(leader: Leader, place: Place, record: Callable[[int], Awaitable[None]], *, has_head: bool) -> None:
+async def purge(
+    connection: Connection,
+    leader: Leader,
+    place: Place,
+    record: Callable[[int], Awaitable[None]],
+    *,
+    has_head: bool,
+) -> None:
     """Remove what the session has stored now, and its head. ``record`` is told the last sequence before anything goes.
 
     What is appended meanwhile stays, so nobody loses an event that came after the purge was asked for.
     """
-    newest = await leader.last(place.stream, place.subject)
-    last_seq = newest.stored.seq if newest is not None else 0
+    newest = await last(leader, place)
     if newest is None and has_head:
-        newest = await leader.last(place.head, place.subject)
-        last_seq = newest.stored.seq if newest is not None else 0
+        newest = await read_head(connection, place.head, place.subject)
+    last_seq = newest.seq if newest is not None else 0
     await record(last_seq)
     await leader.purge(place.stream, place.subject, last_seq)
     if has_head:
-        # The mirror may not have the last message yet; such a head is known as purged by its record.
-        await leader.purge(place.head, place.subject, last_seq)
+        # The head may not be of the last event yet; such a head is known as purged by its record.
+        await purge_head(connection, place.head, place.subject, last_seq)
