@@ -18,8 +18,9 @@ WITH_ID = sorted({(method, path) for method, path, _ in ROUTES if ID in path})
 
 @pytest.mark.parametrize(("method", "path"), WITH_ID)
 async def test_sid_1_sid_2_what_is_no_session_id_is_refused_on_every_route(
-    gateway: Gateway, method: str, path: str
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, method: str, path: str
 ) -> None:
+    monkeypatch.setattr(gateway.app.door, "hub", None)  # whoever touches it fails with 500
     for bad in BAD_IDS:
         target = path.replace(ID, bad)
         body = b'{"type":"t","data":1}' if method == "POST" else None
@@ -27,7 +28,7 @@ async def test_sid_1_sid_2_what_is_no_session_id_is_refused_on_every_route(
         assert answer.status == 400, target
         if method != "HEAD":
             assert answer.code == "invalid_session_id", target
-    assert gateway.log.calls.total() == 0, "nothing reached the log"
+    monkeypatch.undo()
     assert await gateway.publish("good", 1) == [1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import pytest
@@ -53,6 +54,19 @@ async def test_a_chunked_body_is_read(gateway: Gateway) -> None:
     headers = {**JSON, "Transfer-Encoding": "chunked"}
     answer = await fetch(gateway.port, "POST", EVENTS, headers, chunks)
     assert answer.status == 201
+
+
+async def test_a_body_whose_framing_breaks_is_400_at_once(gateway: Gateway) -> None:
+    async with connection(gateway.port) as raw:
+        await raw.send(request_bytes("POST", EVENTS, {**JSON, "Transfer-Encoding": "chunked"}) + b"5\r\n{")
+        await gateway.until(lambda: gateway.app.door.body_bytes == 1, "the handler to read")
+        await raw.send(b'"typXX\r\nzz\r\n')
+        async with asyncio.timeout(2):
+            answer = await raw.answer()
+        assert (answer.status, answer.code) == (400, "broken_body")
+        assert await raw.rest() == b""
+    assert gateway.app.door.body_bytes == 0
+    assert await gateway.publish("s1", 1) == [1]
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity"])

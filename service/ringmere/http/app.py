@@ -58,7 +58,10 @@ class App:
         except (RingmereError, HttpProblem) as error:
             response = of_error(error)
         except web.RequestPayloadError as error:
-            response = problem("incomplete_body", str(error))
+            response = problem("broken_body", str(error))
+            response.force_close()
+            # Nothing of it is left to wait for; aiohttp would try, and fail.
+            request.content.feed_eof()
         except Exception as error:
             if not _client_left(request, error):
                 options.report(error)

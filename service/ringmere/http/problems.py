@@ -18,7 +18,7 @@ from ringmere.core.errors import EventTooLarge, InvalidEvent, RingmereError, Una
 PROBLEMS: dict[str, tuple[int, str]] = {
     # the request as HTTP
     "bad_request": (400, "Not an HTTP request this service understands"),
-    "incomplete_body": (400, "The body ended early"),
+    "broken_body": (400, "The body is incomplete or badly framed"),
     "not_found": (404, "No such route"),
     "method_not_allowed": (405, "The route has no such method"),
     "request_timeout": (408, "The body took too long"),

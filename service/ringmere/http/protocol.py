@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from ringmere.http.options import (
     KEEPALIVE_TIMEOUT,
@@ -69,6 +69,15 @@ class GatewayProtocol(RequestHandler):
             # A paused transport would not notice that the client has gone.
             self._reading_paused = self._buffer_paused = False
             self._resume_transport_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse input; a body that cannot be parsed further fails the handler that waits for it, at once."""
+        super().data_received(data)
+        request = self._current_request
+        if request is None or not self._messages or request.content.is_eof():
+            return
+        if isinstance(self._messages[-1][0], _ErrInfo):
+            request.content.set_exception(web.RequestPayloadError("the body is not framed as HTTP/1.1 has it"))
 
     def pause_writing(self) -> None:
         """Tell the reader that its transport is full."""
