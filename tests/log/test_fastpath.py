@@ -158,3 +158,16 @@ async def test_what_was_buffered_at_a_loss_is_not_sent_after_the_reconnect(conne
 async def test_a_size_limit_told_later_is_the_one_that_counts(connection: Connection) -> None:
     await connection._client._process_info({"max_payload": 2000})
     assert connection.max_payload == 2000
+
+
+async def test_each_new_connection_reads_ahead_so_that_turns_grow_with_the_load(connection: Connection) -> None:
+    states: list[bool] = []
+    connection.on_state(states.append)
+    client: Any = connection._client
+    readers = [client._transport._io_reader]
+    connection._client.write(b"NONSENSE\r\n")
+    await eventually(lambda: states == [False, True], "lost and back")
+    await connection.flush()
+    readers.append(client._transport._io_reader)
+    assert readers[0] is not readers[1]
+    assert [reader._limit for reader in readers] == [fastpath.READ_AHEAD] * 2
