@@ -401,3 +401,25 @@ async def test_http_1_0_gets_a_bare_error_stream_too(start: Start) -> None:
         head = await raw.head()
         assert "transfer-encoding" not in head.headers
         assert (await raw.rest()).startswith(b"retry: ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (
+            {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA"},
+            b"",
+        ),
+        ({"Content-Length": "15"}, b'{"some":"body"}'),
+        ({"Content-Length": "100000"}, b"x" * 100_000),
+        ({"Transfer-Encoding": "chunked"}, b"zz\r\n"),
+    ],
+    ids=["an offer of http/2", "a body", "a body that comes late", "a broken body"],
+)
+async def test_what_a_stream_has_no_use_for_does_not_disturb_it(
+    gateway: Gateway, headers: dict[str, str], body: bytes
+) -> None:
+    stream = await gateway.stream("s1", headers=headers)
+    await stream.connection.send(body)
+    await gateway.publish("s1", 1, 2)
+    assert [frame.id for frame in await stream.take(2)] == [1, 2]
