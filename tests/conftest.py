@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from ringmere.embedded import EmbeddedServer
 from ringmere.log.connect import Connection
 from support.nats import Cluster, connected, running_server
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("without_deadline", deadline=None)
+settings.load_profile("without_deadline")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ringmere.core.errors import InvalidBatch, InvalidEvent, InvalidKey, MalformedBody
 from ringmere.core.limits import MAX_BATCH, MAX_DEPTH, MAX_KEY_CHARS, MAX_TYPE_CHARS
+from ringmere.core.strict_json import ints_are_finite, load, one_line, outside_strings, too_deep
 
 CONTROL_TYPES = frozenset(
     {
@@ -52,12 +53,6 @@ SKIP_REASONS = (
 )
 """Why a stored message is passed over; all values of :attr:`NotAnEvent.reason`."""
 
-_CONTROL_BYTES = bytes(range(0x20))
-_INT_DIGITS = 309
-"""An integer with this many digits can be beyond the largest double, so it would read as infinity."""
-_ANY_DIGIT_TO_0 = bytes.maketrans(b"123456789", b"000000000")
-_LONG_INT = b"0" * _INT_DIGITS
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _ALLOWED = ("type", "data", "originatorClientId", "promptId", "_meta", "terminal", "key")
 
@@ -118,7 +113,7 @@ def parse_draft(body: bytes) -> Draft:
     Raises :class:`MalformedBody` when the text is not strict JSON, :class:`InvalidEvent` when it is not an
     event of contract 2.1.
     """
-    value = _strict_json(body)
+    value = load(body)
     if not isinstance(value, dict):
         raise MalformedBody("the body must be a JSON object, or an array of them")
     return _draft(value, body, None)
@@ -126,7 +121,7 @@ def parse_draft(body: bytes) -> Draft:
 
 def parse_batch(body: bytes) -> list[Draft]:
     """Return the events of a JSON array, checked as a whole: one bad row refuses all of them (contract 2.2)."""
-    value = _strict_json(body, MAX_DEPTH + 1)
+    value = load(body, MAX_DEPTH + 1)
     if not isinstance(value, list):
         raise MalformedBody("the body must be a JSON array of events")
     if not 1 <= len(value) <= MAX_BATCH:
@@ -182,7 +177,7 @@ def _draft(value: Any, raw: bytes, index: int | None) -> Draft:
     if not isinstance(value.get("terminal", False), bool):
         refuse("'terminal' must be true or false")
     key = check_key(value["key"]) if "key" in value else None
-    stored = _decode_stored(_one_line(raw))
+    stored = _decode_stored(one_line(raw))
     terminal = stored.terminal or stored.type in TERMINAL_TYPES
     return Draft(stored.type, _encode(stored), terminal, key)
 
@@ -194,97 +189,6 @@ def _type_fault(value: Any) -> str | None:
     if not 1 <= len(value) <= MAX_TYPE_CHARS or not value.isprintable():
         return f"'type' must be 1 to {MAX_TYPE_CHARS} printable characters"
     return f"'type' {value!r} is reserved" if value in RESERVED_TYPES else None
-
-
-def _strict_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """Decode JSON as strictly as contract 2.1 asks, raising :class:`MalformedBody` only."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedBody("the body is not UTF-8") from error
-    if _too_deep(body, max_depth):
-        raise MalformedBody(f"nesting is deeper than {MAX_DEPTH}")
-    parse_int = _finite_int if _may_hold_long_int(body) else None
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=parse_int,
-        )
-    except MalformedBody:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise MalformedBody(f"not JSON: {error}") from error
-    if _SURROGATE_ESCAPE.search(text):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise MalformedBody("a string holds a lone surrogate") from error
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise MalformedBody("an object repeats a key")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise MalformedBody(f"{name} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise MalformedBody("a number is too large")
-    return value
-
-
-def _finite_int(text: str) -> int:
-    if len(text) >= _INT_DIGITS and math.isinf(float(text)):
-        raise MalformedBody("a number is too large")
-    return int(text)
-
-
-def _may_hold_long_int(body: bytes) -> bool:
-    """Say whether ``body`` has a run of digits that long; it may also stand in a string or be a fraction."""
-    return len(body) >= _INT_DIGITS and _LONG_INT in body.translate(_ANY_DIGIT_TO_0)
-
-
-def _one_line(raw: bytes) -> bytes:
-    """Return the same JSON with no byte below 0x20, that is without line breaks and tabs between tokens."""
-    if len(raw.translate(None, _CONTROL_BYTES)) == len(raw):
-        return raw
-    return msgspec.json.format(raw, indent=-1)
-
-
-def _outside_strings(body: bytes) -> bytes:
-    """Return the JSON without its strings. Escapes go first, so that each quote left begins or ends one."""
-    return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-
-
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]")
-
-
-def _too_deep(body: bytes, max_depth: int = MAX_DEPTH) -> bool:
-    """Say whether brackets nest deeper than ``max_depth``; few brackets answer it without a scan.
-
-    Removing all innermost pairs takes one level off, so ``max_depth`` rounds leave nothing of JSON that is
-    no deeper. What is not JSON may leave more; its open brackets count.
-    """
-    if body.count(b"{") + body.count(b"[") <= max_depth:
-        return False
-    brackets = _outside_strings(body).translate(_BRACKETS).translate(None, _NO_BRACKETS)
-    for _ in range(max_depth):
-        inner = len(brackets)
-        brackets = brackets.replace(b"[]", b"")
-        if len(brackets) == inner:
-            return brackets.count(b"[") > max_depth
-    return b"[" in brackets
 
 
 _type_json: dict[str, bytes] = {}
@@ -322,7 +226,7 @@ def envelope(payload: bytes, public_id: int, timestamp_ms: int) -> Envelope:
     type_json = _type_json.get(type) or _json_of_type(type)
     data = bytes(stored.data)
     if not canonical:
-        data = _one_line(data)
+        data = one_line(data)
     more = b""
     if stored.originatorClientId is not UNSET:
         more = b',"originatorClientId":' + _encode(stored.originatorClientId)
@@ -344,25 +248,18 @@ def _check(payload: bytes) -> bool:
     """
     if not payload.isascii():
         payload.decode()
-    if _too_deep(payload):
+    if too_deep(payload):
         raise NotAnEvent("too_deep")
     try:
         again = _encode(_decode_any(payload))
     except msgspec.ValidationError as error:
         raise NotAnEvent("bad_number") from error
     canonical = again == payload
-    if not canonical and _outside_strings(again).count(b":") != _outside_strings(payload).count(b":"):
+    if not canonical and outside_strings(again).count(b":") != outside_strings(payload).count(b":"):
         raise NotAnEvent("repeated_key")
-    if _may_hold_long_int(payload):
-        _check_ints(payload)
+    if not ints_are_finite(payload):
+        raise NotAnEvent("bad_number")
     return canonical
-
-
-def _check_ints(payload: bytes) -> None:
-    try:
-        json.loads(payload, parse_int=_finite_int)
-    except (MalformedBody, ValueError) as error:
-        raise NotAnEvent("bad_number") from error
 
 
 def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
@@ -376,7 +273,7 @@ def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
     given = meta.get("serverTimestamp")
     if given is None or not _is_finite_number(bytes(given)):
         meta["serverTimestamp"] = Raw(b"%d" % timestamp_ms)
-    return _one_line(_encode(meta))
+    return one_line(_encode(meta))
 
 
 def _is_finite_number(raw: bytes) -> bool:
