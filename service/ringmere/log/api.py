@@ -76,6 +76,11 @@ async def message_from(connection: Connection, stream: str, seq: int, subject: s
     return await _message(connection, stream, {"seq": seq, "next_by_subj": subject})
 
 
+async def message_since(connection: Connection, stream: str, time: str, subject: str) -> StoredMessage | None:
+    """Leader read of the first message of a subject (wildcards allowed) that was stored at ``time`` or later."""
+    return await _message(connection, stream, {"start_time": time, "next_by_subj": subject})
+
+
 async def _message(connection: Connection, stream: str, query: dict[str, Any]) -> StoredMessage | None:
     try:
         message = (await call(connection, f"STREAM.MSG.GET.{stream}", query))["message"]

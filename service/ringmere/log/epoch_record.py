@@ -39,6 +39,11 @@ class EpochRecord:
         self._room()
         return self._with(self.table.promoted(tail), self.created)
 
+    def restored(self, created: str, tail: int) -> EpochRecord:
+        """Return the record after the stream was put back to what it had up to ``tail``."""
+        self._room()
+        return self._with(self.table.promoted(tail), created)
+
     def at_least(self, epoch: int, first: int) -> EpochRecord:
         """Return the record with ``epoch`` as its newest, all older ids void, if it is not there yet."""
         if self.table.newest.epoch >= epoch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import StreamShapeDiffers
@@ -14,7 +15,7 @@ from ringmere.log.epoch_record import METADATA_KEY, EpochRecord, decode, new_rec
 from ringmere.log.provision import ShardInfo, ensure_stream, reset_head
 from ringmere.log.records import Bucket, RecordConflict
 from ringmere.log.shape import StreamSettings
-from ringmere.log.shards import stream_name
+from ringmere.log.shards import event_subject, stream_name
 
 BUCKET = "RINGMERE_EPOCHS"
 BUCKET_BYTES = 16 * MIB
@@ -61,16 +62,27 @@ class EpochStore:
         return record
 
     async def note_creation(self, shard: int) -> EpochRecord:
-        """Add a row, and renew the head stream, if the stream was created at another time than the record says."""
+        """Add a row, and renew the head stream, if the stream was created at another time than the record says.
+
+        A stream that still carries a copy of this record was restored: ids of what it had then stay valid.
+        """
 
         async def decide(record: EpochRecord) -> EpochRecord:
             # Looked at anew after each read of the record: an older answer could undo a newer row.
             info = await api.stream_info(self.connection, stream_name(shard))
             if info is None or info["created"] == record.created:
                 return record
-            return record.recreated(info["created"], 1)
+            copy = _copy_in(info)
+            if copy is None or copy.table.birth != record.table.birth:
+                return record.recreated(info["created"], 1)
+            return record.restored(info["created"], await self._restored_to(shard, info))
 
         return await self.change(shard, decide)
+
+    async def _restored_to(self, shard: int, info: Any) -> int:
+        """Return the last sequence that a restored stream has from before its restore."""
+        newer = await api.message_since(self.connection, stream_name(shard), info["created"], event_subject(shard, "*"))
+        return int(info["state"]["last_seq"]) if newer is None else newer.seq - 1
 
     async def note_loss(self, shard: int, tail: int, observed: EpochTable) -> EpochRecord:
         """Add a row behind ``tail`` unless the table is another one already than ``observed`` when it was seen."""
@@ -116,8 +128,7 @@ class EpochStore:
     async def _copied(self, shard: int) -> EpochRecord | None:
         """Return the copy of a record in its stream's metadata."""
         info = await api.stream_info(self.connection, stream_name(shard))
-        copy = (info or {}).get("config", {}).get("metadata", {}).get(METADATA_KEY)
-        return decode(copy) if copy else None
+        return None if info is None else _copy_in(info)
 
     async def _create(self, info: ShardInfo) -> None:
         if await self.bucket.get(_key(info.shard)) is not None:
@@ -137,6 +148,11 @@ def shard_of_key(key: str) -> int | None:
 
 def _key(shard: int) -> str:
     return f"shard.{shard}"
+
+
+def _copy_in(info: Any) -> EpochRecord | None:
+    copy = info["config"].get("metadata", {}).get(METADATA_KEY)
+    return decode(copy) if copy else None
 
 
 async def _at_once(record: EpochRecord) -> EpochRecord:
