@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmere.client.backoff import Backoff, parse_retry_after
+from ringmere.client.backoff import Backoff, Waits, parse_retry_after
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
@@ -42,6 +42,23 @@ def test_sdk_2_200_clients_dropped_at_once_spread_over_the_whole_interval() -> N
         tenths = [int((delay - 5.0) / width * 10) for delay in delays]
         assert max(tenths.count(tenth) for tenth in range(10)) <= 50
         assert len(set(tenths)) == 10
+
+
+def test_a_servers_retry_lasts_and_a_single_wish_counts_once() -> None:
+    waits = Waits(Backoff(retry=3.0, first=0.0), lambda: 0.5)
+    assert waits.next() == 3.0
+    waits.set_retry(1.0)
+    waits.ask_once(5.0)
+    waits.ask_once(4.0)
+    assert [waits.next(), waits.next()] == [5.0, 1.0]
+
+
+def test_progress_makes_the_next_failure_the_first_again() -> None:
+    waits = Waits(Backoff(retry=0.0, first=1.0), lambda: 0.5)
+    assert [waits.next(), waits.next(), waits.next()] == [0.5, 1.0, 2.0]
+    waits.progress()
+    assert waits.next() == 0.5
+    assert waits.failures == 1
 
 
 NOW = 1_700_000_000.0

@@ -166,6 +166,8 @@ async def test_what_cannot_be_an_event_is_refused_before_anything_is_sent() -> N
                 await to.publish_batch("s1", [NOTE] * count)
         with pytest.raises(InvalidKey):
             await to.publish("s1", NOTE, key="a b")
+        with pytest.raises(InvalidKey):
+            await to.publish_batch("s1", [NOTE], key="x" * 255)
         with pytest.raises(InvalidSessionId):
             await to.publish("*", NOTE)
         assert server.asked == []

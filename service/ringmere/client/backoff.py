@@ -8,6 +8,7 @@ with every failure up to a cap, so that clients which were dropped together come
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -34,6 +35,35 @@ class Backoff:
         doublings = min(max(failures, 1) - 1, 62)
         width = min(self.widest, self.first * 2.0**doublings)
         return min(max(floor, 0.0), self.longest_floor) + roll * width
+
+
+class Waits:
+    """The waits of one stream or call: what the server asked for, and how often in a row it went wrong."""
+
+    def __init__(self, shape: Backoff, roll: Callable[[], float]) -> None:
+        self.failures = 0
+        self._shape = shape
+        self._roll = roll
+        self._retry = shape.retry
+        self._once = 0.0
+
+    def set_retry(self, seconds: float) -> None:
+        """Take ``seconds`` as the floor of all waits from now on (``retry:``)."""
+        self._retry = seconds
+
+    def ask_once(self, seconds: float) -> None:
+        """Take ``seconds`` as the floor of the next wait only (``Retry-After`` and its like)."""
+        self._once = max(self._once, seconds)
+
+    def progress(self) -> None:
+        """Note that it went well: the next failure is the first again."""
+        self.failures = 0
+
+    def next(self) -> float:
+        """Note a failure and return how long to wait after it, in seconds."""
+        self.failures += 1
+        floor, self._once = max(self._retry, self._once), 0.0
+        return self._shape.delay(self.failures, floor, self._roll())
 
 
 def parse_retry_after(text: str | None, now: float) -> float:

@@ -103,7 +103,8 @@ class Publisher:
         """
         if not 1 <= len(events) <= MAX_BATCH:
             raise InvalidBatch(f"a batch has 1 to {MAX_BATCH} events, this one has {len(events)}")
-        prefix = check_key(key) if key is not None else secrets.token_urlsafe(12)
+        prefix = secrets.token_urlsafe(12) if key is None else check_key(key)
+        check_key(f"{prefix}/{len(events) - 1}")
         rows = [{"key": f"{prefix}/{index}", **event} for index, event in enumerate(events)]
         headers = {} if expected is None else {"Expected-Last-Event-Id": str(expected)}
         params = {"atomic": "1"} if atomic else {}

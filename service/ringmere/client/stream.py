@@ -26,7 +26,7 @@ from typing import Literal, Self
 
 import aiohttp
 
-from ringmere.client.backoff import Backoff
+from ringmere.client.backoff import Backoff, Waits
 from ringmere.client.connect import Connection, NotNow, Options, Position, connect
 from ringmere.client.items import (
     ENDING,
@@ -120,12 +120,9 @@ class Stream:
         self._http = http
         self._owns_http = http is None
         self._on_state = on_state
-        self._roll = roll
+        self._waits = Waits(options.backoff, roll)
         self._connection: Connection | None = None
         self._messages: deque[Message] = deque()
-        self._retry = options.backoff.retry
-        self._hint = 0.0
-        self._failures = 0
         self._attempts = 0
         self._due = 0.0
         self._closing = False
@@ -199,7 +196,8 @@ class Stream:
         try:
             connection = await connect(self._http, self._options, asked)
         except NotNow as error:
-            self._drop(str(error), error.floor)
+            self._waits.ask_once(error.floor)
+            self._drop(str(error))
             return
         if connection is None:
             self.ended = True
@@ -230,14 +228,14 @@ class Stream:
             return
         self._messages.extend(connection.decoder.feed(chunk))
         if connection.decoder.retry_ms is not None:
-            self._retry = connection.decoder.retry_ms / 1000
+            self._waits.set_retry(connection.decoder.retry_ms / 1000)
 
     def _hand_over(self, item: Event | Control) -> Event | Control:
         """Move the cursor and the latch by an item that the user gets now."""
         if isinstance(item, Event):
             epoch = self._connection.epoch if self._connection else self._position.epoch
             self._position = Position(item.id, epoch)
-            self._failures = 0
+            self._waits.progress()
             self._closing = item.terminal
             return item if self.resync is None else item._replace(in_sync=False)
         if item.type == RESYNC:
@@ -246,25 +244,22 @@ class Stream:
             self.resync = None
         elif item.type in ENDING:
             self._closing = False
-            self._hint = retry_hint(item)
+            self._waits.ask_once(retry_hint(item))
         return item
 
-    def _drop(self, cause: str, floor: float = 0.0) -> None:
+    def _drop(self, cause: str) -> None:
         """Give the connection up and set when the next try is due."""
         connection = self._connection
         if connection is not None:
             if time.monotonic() - connection.opened_at >= self._options.heartbeat:
-                self._failures = 0
+                self._waits.progress()
             anchor = parse_cursor(connection.decoder.last_id)
             if anchor is not None:
                 self._position = Position(anchor, connection.epoch)
         self._disconnect()
-        self._failures += 1
-        floor = max(self._retry, self._hint, floor)
-        delay = self._options.backoff.delay(self._failures, floor, self._roll())
-        self._hint = 0.0
+        delay = self._waits.next()
         self._due = time.monotonic() + delay
-        self._tell(Waiting(delay, cause, self._failures))
+        self._tell(Waiting(delay, cause, self._waits.failures))
 
     def _disconnect(self) -> None:
         if self._connection is not None:
