@@ -21,6 +21,8 @@ LIST_BATCH = 500
 LIST_TIMEOUT = 5.0
 PUT_TIMEOUT = 5.0
 
+_END, _NOTHING = b"204", b"404"
+
 
 class RecordConflict(LogUnavailable):
     """The record has changed since it was read; read it again and decide anew."""
@@ -102,12 +104,12 @@ class Bucket:
 
     async def _page(self, start: int) -> list[tuple[str, Record]]:
         rows: list[tuple[str, Record]] = []
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def take(_subject: bytes, _reply: bytes, headers: bytes, payload: bytes) -> None:
             if headers.startswith(b"NATS/1.0 "):
                 if not done.done():
-                    done.set_result(None)
+                    done.set_result(headers[9:12])
                 return
             key = api.server_header(headers, b"Nats-Subject").decode()[self._skip :]
             rows.append((key, Record(payload, int(api.server_header(headers, b"Nats-Sequence")))))
@@ -118,11 +120,13 @@ class Bucket:
             subject = f"{self.connection.api}.DIRECT.GET.{self.stream}"
             self.connection.send(subject, json.dumps(query).encode(), inbox.subject)
             async with asyncio.timeout(LIST_TIMEOUT):
-                await done
+                status = await done
         except TimeoutError as error:
             raise NoReply(f"the records of {self.name} were not listed in time") from error
         finally:
             inbox.close()
+        if status not in (_END, _NOTHING):
+            raise LogUnavailable(f"the records of {self.name} cannot be listed: status {status.decode()}")
         return rows
 
 
