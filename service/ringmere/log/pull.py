@@ -62,6 +62,7 @@ class Pull:
         self._messages: list[Stored] = []
         self._done: asyncio.Future[bool] | None = None
         self._heard = 0.0
+        self._watch: asyncio.TimerHandle
         self.last: Stored | None = None
         self.expires = 0.0
 
@@ -99,7 +100,7 @@ class Pull:
             request["max_bytes"] = max_bytes
         subject = f"{self._connection.api}.CONSUMER.MSG.NEXT.{self.place.stream}.{self.name}"
         self._connection.send(subject, _encode(request), f"{self._inbox}.{self.name}-{self._fetches}")
-        watch = self._loop.call_later(self._timeout, self._look)
+        self._watch = self._loop.call_later(self._timeout, self._look)
         try:
             more = await self._done
         except ConsumerLost:
@@ -107,7 +108,7 @@ class Pull:
                 raise
             more = True
         finally:
-            watch.cancel()
+            self._watch.cancel()
             self._done = None
         if self._messages:
             self.last = self._messages[-1]
@@ -147,7 +148,12 @@ class Pull:
             self._connection.send(f"{self._connection.api}.CONSUMER.DELETE.{self.place.stream}.{self.name}", b"")
 
     def _look(self) -> None:
-        if self._done is not None and not self._done.done():
+        if self._done is None or self._done.done():
+            return
+        silent = self._loop.time() - self._heard
+        if silent < self._timeout:
+            self._watch = self._loop.call_later(self._timeout - silent, self._look)
+        else:
             self._done.set_exception(ConsumerLost(f"{self.name} is silent"))
 
 

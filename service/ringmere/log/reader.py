@@ -17,7 +17,7 @@ from ringmere.core.errors import LogUnavailable
 from ringmere.log.connect import Connection
 from ringmere.log.places import Place
 from ringmere.log.port import Page, Stored
-from ringmere.log.stamps import NUM_PENDING, direct_stamp, status, trailing_count
+from ringmere.log.stamps import LAST_SEQUENCE, NUM_PENDING, direct_stamp, status, trailing_count
 
 BATCH = 5000
 """Messages of a page at most, however small they are."""
@@ -59,7 +59,7 @@ class DirectReader:
         """Nothing is kept."""
 
     async def _batch(self, place: Place, start: int, max_bytes: int) -> Page:
-        batch = _Batch(self._timeout)
+        batch = Answers(self._timeout)
         inbox = self._connection.inbox(batch.take)
         request = {
             "seq": max(start, 1),
@@ -75,7 +75,7 @@ class DirectReader:
             batch.close()
 
 
-class _Batch:
+class Answers:
     """The answers to one batched direct get, until its end or a silence.
 
     Each answer names the one before it; one that does not was preceded by a lost one.
@@ -112,9 +112,10 @@ class _Batch:
     def _end(self, code: int, block: bytes) -> None:
         if code == NOT_FOUND and not self._messages:
             self.done.set_result(Page([], False))
+        elif code == END_OF_BATCH and self._previous != trailing_count(block, LAST_SEQUENCE):
+            self._fail(f"an answer is missing behind {self._previous}")
         elif code == END_OF_BATCH:
-            pending = trailing_count(block, NUM_PENDING)
-            self.done.set_result(Page(self._messages, bool(pending)))
+            self.done.set_result(Page(self._messages, bool(trailing_count(block, NUM_PENDING))))
         else:
             self._fail(f"a direct get was answered with status {code}")
 
