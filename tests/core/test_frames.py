@@ -81,6 +81,7 @@ def test_heartbeats_and_the_opening_comment_dispatch_nothing() -> None:
     decoder = Decoder()
     assert decoder.feed(OPENING_COMMENT + HEARTBEAT + HEARTBEAT) == []
     assert decoder.comments == 3
+    assert b"\n\n" not in OPENING_COMMENT + HEARTBEAT
 
 
 def test_retry_travels_inside_the_block_of_the_first_frame() -> None:

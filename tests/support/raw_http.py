@@ -151,16 +151,19 @@ class Stream:
         self._blobs = connection.blobs()
 
     async def block(self) -> Frame | None:
-        """Return the next block, comments included; None at the clean end."""
-        while "\n\n" not in self.text:
+        """Return the next block, or comment line before it; None at the clean end."""
+        while not self._whole_block():
             try:
                 self.text += (await anext(self._blobs)).decode()
             except StopAsyncIteration:
                 assert self.text == "", f"cut: {self.text!r}"
                 self.ended = True
                 return None
-        block, self.text = self.text.split("\n\n", 1)
+        block, self.text = self.text.split("\n" if self.text.startswith(":") else "\n\n", 1)
         return Frame(block)
+
+    def _whole_block(self) -> bool:
+        return ("\n" if self.text.startswith(":") else "\n\n") in self.text
 
     async def frame(self) -> Frame | None:
         """Return the next block that is not only comments."""

@@ -13,9 +13,12 @@ import msgspec
 
 from ringmere.core.event import Envelope
 
-HEARTBEAT = b": hb\n\n"
-"""A comment: keeps middle boxes from closing a quiet stream and never touches a cursor."""
-OPENING_COMMENT = b": ok\n\n"
+HEARTBEAT = b": hb\n"
+"""A comment: keeps middle boxes from closing a quiet stream and never touches a cursor.
+
+It has no blank line: some clients report an empty event at each blank line once they have an id.
+"""
+OPENING_COMMENT = b": ok\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 _encode = msgspec.json.Encoder().encode
