@@ -9,12 +9,17 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
+
+if sys.platform != "win32":
+    import fcntl
 
 START_TIMEOUT = 10.0
 """Seconds until the server must answer; recovering a large store counts in."""
@@ -24,6 +29,8 @@ MAX_PAYLOAD = 1024 * 1024
 """Bytes of headers and payload of one message; the server's own default."""
 DEFAULT_MAX_CONSUMERS = 100_000
 """The server's own default of 1,000 a stream is less than one instance may need."""
+
+PORT_TRIES = 3
 
 _PR_SET_PDEATHSIG = 1
 
@@ -46,15 +53,17 @@ class EmbeddedServer:
         max_payload: int = MAX_PAYLOAD,
         extra: str = "",
         jetstream: str = "",
-        name: str = "ringmere",
+        name: str = "",
     ) -> None:
         self.data_dir = data_dir
         self.port = port or free_port()
+        self._port_is_ours = port == 0
         self.max_payload = max_payload
         self.extra = extra
         self.jetstream = jetstream
-        self.name = name
+        self.name = name or f"ringmere-{secrets.token_hex(4)}"
         self.process: asyncio.subprocess.Process | None = None
+        self._lock: BinaryIO | None = None
 
     @property
     def url(self) -> str:
@@ -72,7 +81,23 @@ class EmbeddedServer:
         return self.process is not None and self.process.returncode is None
 
     async def start(self, timeout: float = START_TIMEOUT) -> None:
-        """Start the child and return when it answers. Raises :class:`EmbeddedServerError` at the deadline."""
+        """Start the child and return when it answers. Raises :class:`EmbeddedServerError` at the deadline.
+
+        A port that was not asked for is chosen anew when somebody else takes it in the meantime.
+        """
+        for left in reversed(range(PORT_TRIES)):
+            try:
+                await self._start(timeout)
+            except EmbeddedServerError:
+                if not (self._port_is_ours and left and _taken(self.port)):
+                    raise
+                self.port = free_port()
+            else:
+                # From here on clients know the address.
+                self._port_is_ours = False
+                return
+
+    async def _start(self, timeout: float) -> None:
         binary = server_binary()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         configuration = self.data_dir / "nats-server.conf"
@@ -105,15 +130,15 @@ class EmbeddedServer:
 
     async def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Stop the server in order: SIGTERM, and SIGKILL when it is still there after ``timeout`` seconds."""
-        if self.process is None or not self.running:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.process.wait()
-        except TimeoutError:
-            await self.kill()
+        if self.process is not None and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.terminate()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.process.wait()
+            except TimeoutError:
+                await self.kill()
+        self._release_lock()
 
     async def kill(self) -> None:
         """Kill the server as a crash would (SIGKILL) and wait until it is gone."""
@@ -121,6 +146,24 @@ class EmbeddedServer:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             await self.process.wait()
+        self._release_lock()
+
+    def _take_lock(self) -> None:
+        """Keep other instances off the directory: two servers on one store would destroy it, and none checks."""
+        if sys.platform == "win32" or self._lock is not None:
+            return
+        lock = (self.data_dir / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise EmbeddedServerError(f"another instance uses {self.data_dir}") from error
+        self._lock = lock
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the child, SIGSTOP for example."""
@@ -139,8 +182,9 @@ class EmbeddedServer:
         except OSError:
             return False
         try:
-            # The port opens after JetStream has recovered its streams, so a greeting means that all is up.
-            return (await reader.readline()).startswith(b"INFO ")
+            # The port opens after JetStream has recovered its streams, so a greeting means that all is up. The
+            # name tells whether it is ours: another server may have taken the port first.
+            return f'"server_name":"{self.name}"'.encode() in await reader.readline()
         except OSError:
             return False
         finally:
@@ -168,6 +212,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:

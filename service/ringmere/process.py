@@ -12,21 +12,34 @@ import structlog
 logger = structlog.get_logger("ringmere")
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
 class Stop:
-    """What SIGTERM and SIGINT ask: the first an orderly end (``asked``), the second an immediate one (``now``)."""
+    """What SIGTERM and SIGINT ask: the first an orderly end (``asked``), the second an immediate one (``now``).
+
+    A third meets the interpreter's own handlers again and does not wait for anything.
+    """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.now = asyncio.Event()
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the two signals over from the interpreter."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def listen(self) -> None:
+        """Take the two signals over from the interpreter, for the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
             loop.add_signal_handler(number, self.heard)
 
     def heard(self) -> None:
         """One more signal has come."""
-        (self.now if self.asked.is_set() else self.asked).set()
+        if not self.asked.is_set():
+            self.asked.set()
+            return
+        self.now.set()
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 def raise_file_limit() -> int:

@@ -62,7 +62,7 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str],
     settings = loaded.settings
     stop = Stop()
     async with AsyncExitStack() as house:
-        stop.listen(asyncio.get_running_loop())
+        stop.listen()
         nats = await _start_nats(settings, house)
         options = connect_options(settings, environ, nats.url if nats else None)
         log = LateLog(settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES)

@@ -233,6 +233,12 @@ async def test_a_data_directory_that_cannot_be_one_is_refused_with_code_2(tmp_pa
     assert "embedded NATS" in await refused("--embedded", "--data-dir", str(tmp_path / "file"))
 
 
+async def test_a_data_directory_in_use_is_refused_with_code_2(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as instance:
+        assert "another instance uses" in await refused("--embedded", "--data-dir", str(tmp_path / "data"))
+        assert (await post(instance.url, "s", NOTE))[0] == 201
+
+
 async def test_a_context_that_does_not_exist_is_refused_with_code_2() -> None:
     assert "nowhere" in await refused("--nats-context", "nowhere")
 

@@ -12,10 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 320
 GROWN = {
     "core/event.py": 400,
-    "hub/channel.py": 440,
-    "hub/hub.py": 440,
     "hub/subscriber.py": 440,
-    "log/append.py": 380,
+    "log/append.py": 350,
 }
 """Modules that have outgrown the house's measure, each with its own ceiling: none may join them."""
 TOP = {
