@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from ringmere.http import server as server_module
 from ringmere.http.app import build_app
 from ringmere.http.server import listen
 from support.doors import Gateway, running
@@ -71,6 +72,24 @@ async def test_a_request_in_flight_is_answered_before_the_stop() -> None:
         going_on.set()
         assert (await request).status == 201
         await stop
+
+
+async def test_a_request_that_never_ends_does_not_hold_the_stop_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "STOP_GRACE", 0.05)
+    async with running() as gateway:
+        entered = asyncio.Event()
+
+        async def hold(method: str, session: str) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        gateway.log.before = hold
+        request = asyncio.create_task(gateway.post("s1", {"type": "t", "data": 1}))
+        await entered.wait()
+        async with asyncio.timeout(5):
+            await gateway.listener.close()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await request
 
 
 async def test_a_kept_connection_serves_many_requests(gateway: Gateway) -> None:

@@ -6,7 +6,6 @@ import random
 import time
 
 from aiohttp import web
-from aiohttp.http import HttpVersion11
 
 from ringmere.core.errors import LogUnavailable, Unavailable
 from ringmere.core.frames import control_frame, with_retry
@@ -42,7 +41,7 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
     except Unavailable as error:
         if door.options.stream_errors == "status":
             raise
-        return _error_stream(door, request, error, {**headers, **_epoch(door, session)})
+        return _error_stream(door, error, {**headers, **_epoch(door, session)})
     headers["X-Stream-Id"] = subscriber.stream_id
     headers.update(_epoch_headers(subscriber.epoch_token))
     if subscriber.ended:
@@ -79,14 +78,13 @@ def _epoch_headers(token: str) -> dict[str, str]:
     return {"X-Event-Epoch": token, "X-Qwen-Event-Epoch": token}
 
 
-def _error_stream(door: Door, request: web.BaseRequest, error: Unavailable, headers: dict[str, str]) -> web.Response:
+def _error_stream(door: Door, error: Unavailable, headers: dict[str, str]) -> web.Response:
     """Return a whole stream that says what is wrong, when to come back, and ends."""
     wait = max(door.hub.limits.retry_ms, round(error.retry_after * 1000))
+    # Spread upwards only: nobody is told to come back before the time that was named.
     retry = round(wait * random.uniform(1, 1 + 2 * RETRY_JITTER))
     data = {"error": str(error), "errorKind": error.code, "retryAfterMs": round(error.retry_after * 1000)}
     frame = control_frame("stream_error", data, time.time_ns() // 1_000_000)
     response = web.Response(body=with_retry(retry, frame), headers={**STREAM_HEADERS, **headers})
-    if request.version >= HttpVersion11:
-        response.enable_chunked_encoding()
     response.force_close()
     return response
