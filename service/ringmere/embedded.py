@@ -31,6 +31,9 @@ DEFAULT_MAX_CONSUMERS = 100_000
 """The server's own default of 1,000 a stream is less than one instance may need."""
 
 PORT_TRIES = 3
+LOCK_TRIES = 40
+LOCK_PAUSE = 0.05
+GREETING_TIMEOUT = 1.0
 
 _PR_SET_PDEATHSIG = 1
 
@@ -89,6 +92,7 @@ class EmbeddedServer:
             try:
                 await self._start(timeout)
             except EmbeddedServerError:
+                self._release_lock()
                 if not (self._port_is_ours and left and _taken(self.port)):
                     raise
                 self.port = free_port()
@@ -100,11 +104,19 @@ class EmbeddedServer:
     async def _start(self, timeout: float) -> None:
         binary = server_binary()
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        await self._take_lock()
         configuration = self.data_dir / "nats-server.conf"
         configuration.write_text(self.configuration())
         with self.log_file.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                binary, "-c", str(configuration), stdout=log, stderr=log, preexec_fn=_die_with(os.getpid())
+                binary,
+                "-c",
+                str(configuration),
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with(os.getpid()),
+                # The child holds the lock, too: the store is in use until it is gone, whatever becomes of us.
+                pass_fds=() if self._lock is None else (self._lock.fileno(),),
             )
         try:
             async with asyncio.timeout(timeout):
@@ -148,17 +160,21 @@ class EmbeddedServer:
             await self.process.wait()
         self._release_lock()
 
-    def _take_lock(self) -> None:
-        """Keep other instances off the directory: two servers on one store would destroy it, and none checks."""
+    async def _take_lock(self) -> None:
+        """Keep other instances off the directory: two servers on one store would destroy it, and none checks.
+
+        Waits a moment for the server of a killed instance to end.
+        """
         if sys.platform == "win32" or self._lock is not None:
             return
         lock = (self.data_dir / "lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise EmbeddedServerError(f"another instance uses {self.data_dir}") from error
-        self._lock = lock
+        for _ in range(LOCK_TRIES):
+            if _locked(lock):
+                self._lock = lock
+                return
+            await asyncio.sleep(LOCK_PAUSE)
+        lock.close()
+        raise EmbeddedServerError(f"another instance uses {self.data_dir}")
 
     def _release_lock(self) -> None:
         if self._lock is not None:
@@ -184,8 +200,9 @@ class EmbeddedServer:
         try:
             # The port opens after JetStream has recovered its streams, so a greeting means that all is up. The
             # name tells whether it is ours: another server may have taken the port first.
-            return f'"server_name":"{self.name}"'.encode() in await reader.readline()
-        except OSError:
+            async with asyncio.timeout(GREETING_TIMEOUT):
+                return f'"server_name":"{self.name}"'.encode() in await reader.readline()
+        except (OSError, TimeoutError):
             return False
         finally:
             writer.close()
@@ -212,6 +229,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _locked(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _taken(port: int) -> bool:

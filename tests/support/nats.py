@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -68,12 +69,13 @@ class Cluster:
     """Three servers that replicate: ``nodes`` can be killed, stopped and started one by one."""
 
     def __init__(self, directory: Path, extra: str = "") -> None:
+        unique = secrets.token_hex(4)
         routes = [free_port() for _ in range(3)]
         addresses = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
         self.nodes = [
             EmbeddedServer(
                 directory / f"n{index}",
-                name=f"n{index}",
+                name=f"n{index}-{unique}",
                 extra=f'cluster {{ name: "c", listen: "127.0.0.1:{port}", routes: [{addresses}] }}\n{extra}',
             )
             for index, port in enumerate(routes)
