@@ -232,7 +232,7 @@ async def test_5000_events_accepted_in_one_turn_of_the_loop_evict_no_reader_that
         feed = instance.hub.channels[0].feed
         for n in range(1, 5001):
             feed.on_live(n, n - 1, time.time_ns(), event(n, 130))
-        await instance.until(lambda: b'"n":5000' in received.read_bytes(), "the last event")
+        await instance.until(lambda: b'"n": 5000' in received.read_bytes(), "the last event")
         text = received.read_text()
         curl.kill()
         await curl.wait()
