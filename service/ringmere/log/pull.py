@@ -19,7 +19,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from ringmere.core.errors import LogUnavailable
+from ringmere.core.errors import LogRefused, LogUnavailable
 from ringmere.log.connect import Connection, Subscription
 from ringmere.log.places import Place
 from ringmere.log.port import Page, Stored
@@ -234,7 +234,7 @@ class ConsumerReader:
             await self._listen()
             pull = Pull(self._connection, place, secrets.token_hex(10), self._inbox, self._timeout)
             await pull.create(start)
-        except LogUnavailable:
+        except (LogUnavailable, LogRefused):
             self._shunned = self._loop.time() + SHUN
             return None
         self._pulls[pull.name.encode()] = pull
