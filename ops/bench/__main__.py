@@ -43,9 +43,7 @@ def main() -> int:
         tools = build_tools()
         for case in options.cases:
             for contender in options.contenders:
-                print(
-                    f"{time.monotonic() - begin:6.0f} s  case {case}: {contender.name}", file=sys.stderr, flush=True
-                )
+                print(f"{time.monotonic() - begin:6.0f} s  case {case}: {contender.name}", file=sys.stderr, flush=True)
                 results.setdefault(case, {})[contender.name] = CASES[case](tools, contender, scale)
     except BenchError as error:
         print(error, file=sys.stderr)

@@ -36,13 +36,14 @@ class Scale:
     replay_repeats: int = 3
     idle_readers: int = 2000
     idle_seconds: float = 5.0
+    calm: float = 2.0
     patience: float = 60.0
 
 
 QUICK = Scale(
     fanout_readers=20, fanout_seconds=0.5, fanout_window=200, slow_rate=50.0, slow_seconds=1.0,
-    sessions=20, step_seconds=0.5, first_rate=500.0, growth=2.0, bisections=0, top_rate=1000.0, delay_rate=500.0,
-    replay_readers=5, replay_events=400, replay_repeats=1, idle_readers=50, idle_seconds=0.2, patience=20.0,
+    sessions=20, step_seconds=0.5, first_rate=500.0, growth=2.0, bisections=0, top_rate=500.0, delay_rate=500.0,
+    replay_readers=5, replay_events=400, replay_repeats=1, idle_readers=50, idle_seconds=0.2, calm=0.2, patience=20.0,
 )  # fmt: skip
 
 
@@ -54,6 +55,7 @@ class Measured:
     read: dict[str, Any]
     cpu: dict[str, float]
     seconds: float
+    label: str = ""
 
     @property
     def faults(self) -> list[str]:
@@ -106,11 +108,13 @@ def fanout(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     out = Outcome()
     with stack(tools, who) as on:
         run = _run(on, scale.fanout_readers, 1, scale.patience, scale.fanout_window, seconds=scale.fanout_seconds)
+        run.label = "flat out"
         out.runs.append(run)
         out.numbers["deliveries_per_s"] = run.read["events"] / max(run.read["span_s"], 1e-6)
         out.notes += run.faults
     with stack(tools, who) as on:
         run = _run(on, scale.fanout_readers, 1, scale.patience, rate=scale.slow_rate, seconds=scale.slow_seconds)
+        run.label = "fixed rate"
         out.runs.append(run)
         out.numbers["cpu_s_per_million"] = run.cpu["gateway"] / max(run.read["events"], 1) * 1e6
         out.numbers["slow_p99_ms"] = run.read["p99_ms"]
@@ -129,6 +133,7 @@ def many_sessions(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     best = _highest_rate(step, scale, out)
     out.numbers["max_events_per_s"] = best
     run = step(scale.delay_rate)
+    run.label = "fixed rate"
     out.runs.append(run)
     out.numbers["p50_ms"] = run.read["p50_ms"]
     out.numbers["p99_ms"] = run.read["p99_ms"]
@@ -145,26 +150,28 @@ def _kept(run: Measured, rate: float) -> bool:
 def _highest_rate(step: Callable[[float], Measured], scale: Scale, out: Outcome) -> float:
     """Raise the rate until it is not kept twice in a row, then halve the last interval some times."""
 
-    def kept(rate: float) -> bool:
+    def keeps(rate: float) -> bool:
         for _ in range(2):
             try:
                 run = step(rate)
             except BenchError as error:
                 out.notes.append(f"at {rate:.0f}/s: {str(error)[:200]}")
                 continue
-            if _kept(run, rate):
-                out.runs.append(run)
+            kept = _kept(run, rate)
+            run.label = f"step {rate:,.0f}: " + ("kept" if kept else "; ".join(run.faults) or "too late")
+            out.runs.append(run)
+            if kept:
                 return True
         return False
 
     low, high = 0.0, scale.first_rate
-    while high <= scale.top_rate and kept(high):
+    while high <= scale.top_rate and keeps(high):
         low, high = high, high * scale.growth
     if low == 0.0 or high > scale.top_rate:
         return low
     for _ in range(scale.bisections):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if kept(middle) else (low, middle)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
 
 
@@ -191,7 +198,7 @@ def replay(tools: Tools, who: Contender, scale: Scale) -> Outcome:
                 "nats-server": machine.cpu_seconds(on.nats.pid) - nats,
                 "reader": read["cpu_s"],
             }
-            run = Measured({}, read, cpu, time.monotonic() - begin)
+            run = Measured({}, read, cpu, time.monotonic() - begin, f"{read['complete_s']:.3f} s")
             out.runs.append(run)
             out.notes += run.faults
             times.append(read["complete_s"])
@@ -206,12 +213,12 @@ def idle(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     out = Outcome()
     for name, sessions in (("one_session_kib", 1), ("own_sessions_kib", scale.idle_readers)):
         with stack(tools, who) as on:
-            before = machine.settled_rss_kib(on.gateway.pid)
+            before = machine.settled_rss_kib(on.gateway.pid, scale.calm)
             reader = Reader(on, scale.idle_readers, sessions, prefix="idle-")
             try:
                 reader.wait_ready(scale.patience)
                 time.sleep(scale.idle_seconds)
-                after = machine.settled_rss_kib(on.gateway.pid)
+                after = machine.settled_rss_kib(on.gateway.pid, scale.calm)
                 read = reader.quit()
             finally:
                 reader.kill()

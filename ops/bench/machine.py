@@ -32,11 +32,11 @@ def rss_kib(pid: int) -> int:
     raise RuntimeError(f"process {pid} has no memory: it has ended")
 
 
-def settled_rss_kib(pid: int, deadline: float = 20.0) -> int:
-    """Return the resident memory once it has moved by less than 64 KiB for 2 s, or after ``deadline`` seconds."""
+def settled_rss_kib(pid: int, calm: float, deadline: float = 20.0) -> int:
+    """Return the resident memory once it has moved by less than 64 KiB for ``calm`` s, or at the deadline."""
     end = time.monotonic() + deadline
     since, seen = time.monotonic(), rss_kib(pid)
-    while time.monotonic() < end and time.monotonic() - since < 2.0:
+    while time.monotonic() < end and time.monotonic() - since < calm:
         time.sleep(0.1)
         now = rss_kib(pid)
         if abs(now - seen) >= 64:
@@ -47,9 +47,7 @@ def settled_rss_kib(pid: int, deadline: float = 20.0) -> int:
 def describe(nats_server: Path) -> dict[str, str]:
     """Return what a reader needs to place the numbers: cores, memory, kernel, versions."""
     cpu = [
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
+        line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
     server = subprocess.run([nats_server, "--version"], capture_output=True, text=True, check=True).stdout.strip()

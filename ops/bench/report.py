@@ -104,9 +104,9 @@ def table(results: Results, scale: Scale) -> list[str]:
 def _runs(results: Results) -> list[str]:
     """Return a line for each run: the loss counted in it and the CPU time of every process."""
     lines = [
-        "| case | gateway | events/s in | delivered | lost | twice | out of order | p50 / p99 / max ms | s "
+        "| case | gateway | run | events/s in | delivered | lost | twice | out of order | p50 / p99 / max ms | s "
         "| CPU s: gateway | nats-server | publisher | reader | others |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for case, contenders in results.items():
         for name, out in contenders.items():
@@ -118,7 +118,7 @@ def _runs(results: Results) -> list[str]:
                     for part in ("gateway", "nats-server", "publisher", "reader", "others")
                 )
                 lines.append(
-                    f"| {case} | {name} | {f'{rate:,.0f}' if rate else ''} | {read['events']:,} | {read['lost']} "
+                    f"| {case} | {name} | {run.label} | {f'{rate:,.0f}' if rate else ''} | {read['events']:,} | {read['lost']} "
                     f"| {read['duplicated']} | {read['reordered']} | {delays} | {run.seconds:.1f} | {cpu} |"
                 )
     return lines

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from ops.bench.rig import build_tools
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _event(n: int, id: int) -> bytes:
@@ -87,3 +91,12 @@ def test_the_load_reader_reports_control_frames_with_a_sample() -> None:
     report = _read_with_load_reader(_event(1, 1) + frame, 1, 2)
     assert report["frames"]["client_evicted"] == 1
     assert "queue_overflow" in report["samples"][0]
+
+
+def test_the_bench_measures_both_gateways_and_nothing_is_lost(tmp_path: Path) -> None:
+    page = tmp_path / "results.md"
+    command = [sys.executable, "-m", "ops.bench", "--quick", "--out", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    table = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| ") and "× |" in line]
+    assert len(table) >= 9, done.stdout
