@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RETRY_PAUSE = 0.05
 """Seconds between looks at a log that is away, or at a replica that is behind."""
+MAX_OVERTAKEN = 3
+"""Pages that retention may overtake in a row, before a reader goes to the window at once."""
 
 
 class Gap(NamedTuple):
@@ -53,6 +55,7 @@ class CatchUp:
         "_gap",
         "_last_event",
         "_outlet",
+        "_overtaken",
         "_quiet",
         "_ready",
         "_source",
@@ -75,14 +78,18 @@ class CatchUp:
         self._source = "window"
         self._began = time.monotonic()
         self._outlet: Outlet | None = None
+        self._overtaken = 0
         self._ready = asyncio.Event()
 
     def replan(self, plan: Plan) -> None:
-        """Begin anew from another plan (the log behind the reader changed); what is announced stays due."""
+        """Begin anew from another plan (the log behind the reader changed); what is announced stays due.
+
+        So does a verdict that has not been told: the reader has nothing yet of what it stands before.
+        """
         self.position = plan.position
-        self._gap = plan.gap
-        self._whole_ring = plan.whole_ring
-        self._quiet = plan.whole_ring and plan.gap is None
+        self._whole_ring = plan.whole_ring or self._whole_ring or self._gap is not None
+        self._gap = self._gap or plan.gap
+        self._quiet = self._whole_ring and self._gap is None
 
     def join_at_once(self, outlet: Outlet) -> bool:
         """Join without touching the log, if the window reaches back far enough; say whether it did."""
@@ -121,24 +128,51 @@ class CatchUp:
     async def _restart(self) -> int:
         batch = await self.channel.replay.restart()
         self._whole_ring = False
-        self.position = batch.start
+        self.position = 0
+        self._go_to(batch.start)
         return batch.earliest
+
+    def _go_to(self, position: int) -> None:
+        """Go on behind ``position``, below which the log has nothing any more.
+
+        The last word of a closed session outlives the log: it is taken from memory (contract 3.9).
+        """
+        last_word = self.channel.last_word
+        if self.position < last_word <= position:
+            position = last_word - 1
+        self.position = max(self.position, position)
 
     async def _step(self, outlet: Outlet) -> int:
         """Write one page; return the lower bound of the next sequence that is due."""
         step = await self.channel.replay.after(self.position)
-        if step.gap and self._gap is None and not self._quiet:
-            self._gap = Gap(Outcome.RING_EVICTED, None, self.channel.id_of(self.position))
+        self._overtaken = self._overtaken + 1 if step.gap else 0
+        if step.gap:
+            self._note_gap()
         segment = step.segment
         if segment is None:
             if step.position <= self.position:
                 await asyncio.sleep(RETRY_PAUSE)  # a replica behind the leader: look again shortly
-            self.position = max(self.position, step.position)
-            return step.earliest
-        await self._wait_writable(outlet)
-        self._write(outlet, segment)
-        self.channel.window.extend_back(segment)
+            self._go_to(step.position)
+        else:
+            await self._wait_writable(outlet)
+            self._write(outlet, segment)
+            self._remember(segment, step.generation)
+        if self._overtaken > MAX_OVERTAKEN and self.position < self.channel.window.floor:
+            # The ring turns faster than it can be read.
+            self._note_gap()
+            self.position = self.channel.window.floor
         return step.earliest
+
+    def _note_gap(self) -> None:
+        """Something behind the position is gone: a verdict is due, unless one is due already or none is wanted."""
+        if self._gap is None and not self._quiet:
+            self._gap = Gap(Outcome.RING_EVICTED, None, self.channel.id_of(self.position))
+
+    def _remember(self, segment: Segment, generation: int) -> None:
+        """Let the window reach further back, unless the log behind the page has changed since it was read."""
+        if generation == self.channel.replay.generation:
+            self.channel.window.extend_back(segment)
+            self.channel.hub.check_windows()
 
     def _write(self, outlet: Outlet, segment: Segment) -> None:
         first = segment.first_after(self.position)

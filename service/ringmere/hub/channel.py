@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.backlog import Frame
 from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds
 from ringmere.core.frames import chunked, control_frame
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.catchup import Gap
+from ringmere.hub.catchup import Gap, Plan
 from ringmere.hub.feed import Feed
 from ringmere.hub.replay import Batch, Encoder, Replay
 from ringmere.hub.subscriber import Subscriber
@@ -23,6 +23,13 @@ from ringmere.log.port import Stored
 
 if TYPE_CHECKING:
     from ringmere.hub.hub import Hub
+
+
+class Reached(NamedTuple):
+    """What a reader had when the log changed: the last id it was given, and its sequence."""
+
+    last_id: int
+    position: int
 
 
 class Channel:
@@ -37,21 +44,26 @@ class Channel:
         self.members: set[Subscriber] = set()
         self.readers: tuple[Subscriber, ...] = ()
         """Live readers; replaced, never changed, so that a fan-out under way is not disturbed."""
+        self.starting: asyncio.Task[None] | None = None
+        """The start under way, shared by all who wait for it."""
+        self.ended = False
         self.flushed = 0
         """Sequence up to which live readers have been handed everything."""
         self.events = 0
         """Events accepted since the channel began."""
         self.closed = False
         """Whether the newest event is terminal (contract 2.9)."""
-        self.start_id = 0
-        """The id that names the point where a reader without a cursor begins."""
         self.active_at = 0.0
         """Loop time of the newest fan-out."""
+        self.joined_at = 0.0
+        """Loop time at which a reader was last served from the window."""
         self.table = hub.log.epochs(session)
-        self.window = Window(0, hub.limits.window_bytes, hub.log.ring_size)
+        self.window = Window(0, hub.limits.window_bytes, hub.log.ring_size, hub.window_budget)
+        self._stream_tail = 0
+        self._purged_at = -1
         self.feed = Feed(self)
         self._encoder = Encoder(self.table, session, hub.observer)
-        self.replay = Replay(hub.log, session, self._encoder, hub.limits, hub.reads, hub.pages)
+        self.replay = Replay(hub.log, session, self._encoder, hub.limits, hub.reads, hub.pages, hub.clock)
         self._turn: list[Frame] = []
         self._turn_bytes = 0
         self._bounds: tuple[float, asyncio.Future[SubjectBounds]] | None = None
@@ -74,8 +86,20 @@ class Channel:
 
     def close(self) -> None:
         """End the feed and every read; the readers have been ended by the hub."""
+        self.ended = True
+        if self.starting is not None:
+            self.starting.cancel()
         self.feed.close()
         self.replay.close()
+        self.window.reset(0)
+
+    def fail(self, error: Exception) -> None:
+        """End every stream because of a fault of this program: silence would look like a quiet session."""
+        context = {"message": f"session {self.session} could not be followed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+        for reader in list(self.members):
+            reader.give_up()
+        self.hub.discard(self)
 
     # -- what the feed calls ---------------------------------------------------------------------------
 
@@ -84,13 +108,14 @@ class Channel:
         self.flushed = self.last
         self.closed = False
         self.window.reset(self.last)
+        self._stream_tail = tail
+        self._purged_at = -1
         made = self._encoder.frame(*stored) if stored is not None else None
-        if made is not None:
+        if stored is not None and made is not None:
             frame, self.closed = made
             self.window.reset(self.last - 1)
-            self.window.add([frame])
-        # An empty session's point is the stream's tail: a cursor there is judged right, 0 would mean everything.
-        self.start_id = self.id_of(max(tail, self.last))
+            self.window.add([frame], stored.time_ns)
+            self._expire_window()
 
     def accept(self, seq: int, time_ns: int, payload: bytes) -> None:
         """Take the next live message into this turn (the hot path)."""
@@ -117,6 +142,7 @@ class Channel:
         self.flush()
         self.window.reset(earliest - 1)
         self.replay.forget()
+        self.closed = False
         data = {
             "reason": Outcome.RING_EVICTED.value,
             "lastDeliveredId": self.id_of(last),
@@ -131,29 +157,34 @@ class Channel:
         self._turn.append(frame)
         self._turn_bytes += len(frame.sse)
 
-    def change_table(self, table: EpochTable) -> dict[Subscriber, int]:
-        """Encode under another epoch table from now on; return the id each reader had reached under the old one."""
+    def change_table(self, table: EpochTable) -> dict[Subscriber, Reached]:
+        """Encode under another epoch table from now on; return what each reader had reached under the old one."""
         self.flush()
-        reached = {reader: self.id_of(reader.reached) or reader.start_id or 0 for reader in self.members}
+        reached = {}
+        for reader in self.members:
+            position = reader.reached
+            reached[reader] = Reached(self.id_of(position) or reader.start_id or 0, position)
         self.table = table
         self._encoder = self.replay.encoder = Encoder(table, self.session, self.hub.observer)
         self.replay.forget()
         self._bounds = None
         return reached
 
-    def rewind_readers(self, reached: dict[Subscriber, int]) -> None:
+    def rewind_readers(self, reached: dict[Subscriber, Reached]) -> None:
         """Let every reader read on from the log, or tell it that its last id is unknown now (contract 1.2)."""
-        for reader, last_id in reached.items():
+        for reader, (last_id, position) in reached.items():
             if last_id == 0:
-                reader.rewind(None, whole_ring=True)
+                reader.rewind(Plan(0, whole_ring=True))
             elif self.table.known(last_id):
-                reader.rewind(None, whole_ring=False)
+                reader.rewind(Plan(position))
             else:
-                reader.rewind(Gap(Outcome.EPOCH_RESET, "epoch_mismatch", last_id), whole_ring=True)
+                gap = Gap(Outcome.EPOCH_RESET, "epoch_mismatch", last_id)
+                reader.rewind(Plan(0, gap, whole_ring=True))
 
     def purged(self) -> None:
         """A purge was recorded: what is remembered goes."""
         self.flush()
+        self._purged_at = self.last
         self.window.reset(self.last)
         self.replay.forget()
         self._bounds = None
@@ -184,14 +215,13 @@ class Channel:
                 reader.write(framed if reader.framed else raw)
                 direct += 1
             else:
-                reader.offer(turn, raw, before)
+                direct += reader.offer(turn, raw, before)
         self.flushed = self.last
         events = [frame for frame in turn if frame.seq]
-        self.window.add(events)
+        self.window.add(events, self.feed.last_time_ns)
         self.active_at = self.feed.confirmed_at = self._now()
-        self.start_id = self.id_of(self.last)
         if direct:
-            lag = time.time() - self.feed.last_time_ns / 1e9
+            lag = (self.hub.clock() - self.feed.last_time_ns) / 1e9
             self.hub.observer.delivered("sse", len(events) * direct, len(raw) * direct, lag)
         if self.closed:
             for reader in self.readers:
@@ -201,12 +231,46 @@ class Channel:
 
     def joinable(self, position: int) -> bool:
         """Say whether a reader at ``position`` can be served from memory without a seam."""
+        self._expire_window()
         return self.window.floor <= position <= self.last
 
     @property
     def live_position(self) -> int:
         """Where a reader without a cursor begins: behind the newest event, or before it when it ended the session."""
-        return (self.window.last_event or self.last) - 1 if self.closed else self.last
+        return self.last_word - 1 if self.closed else self.last
+
+    @property
+    def last_word(self) -> int:
+        """Sequence of the terminal event of a closed session, 0 while it is open; the window always holds it."""
+        self.flush()
+        return self.window.last_event if self.closed else 0
+
+    @property
+    def start_id(self) -> int:
+        """The id that names the point where a reader without a cursor begins.
+
+        An empty session's point is the stream's tail: a cursor there is judged right, 0 would mean everything.
+        """
+        return self.id_of(max(self.last, self._stream_tail))
+
+    @property
+    def known(self) -> bool:
+        """Whether the session has, or had, messages that no purge has removed."""
+        return self.last not in (0, self._purged_at)
+
+    def _expire_window(self) -> None:
+        """Serve nothing from memory that the log has expired; the last word of a closed session is the head's."""
+        ttl = self.hub.log.log_ttl
+        if ttl and not self.closed:
+            self.window.expire(self.hub.clock() - int(ttl * 1e9))
+
+    def shrink_window(self) -> None:
+        """Give the window's memory back (the instance has too much of it)."""
+        self.flush()
+        if self.closed:
+            self.window.keep_newest()
+        else:
+            self.window.reset(self.last)
 
     async def catch_up(self) -> None:
         """Return once everything that the leader has now has been accepted."""
@@ -215,14 +279,19 @@ class Channel:
     async def bounds(self) -> SubjectBounds:
         """Return leader bounds at most ``bounds_age`` old; a storm of readers shares one read."""
         now = self._now()
-        if self._bounds is None or now - self._bounds[0] > self.hub.limits.bounds_age:
+        if self._bounds is None or now - self._bounds[0] > self.hub.limits.bounds_age or _failed(self._bounds[1]):
             self._bounds = (now, asyncio.ensure_future(self.hub.log.bounds(self.session)))
         return await asyncio.shield(self._bounds[1])
 
     def enter(self, reader: Subscriber) -> None:
         """Add a live reader."""
         self.readers = (*self.readers, reader)
+        self.joined_at = self._now()
 
     def leave(self, reader: Subscriber) -> None:
         """Remove a live reader, at once, also in the middle of a fan-out."""
         self.readers = tuple(other for other in self.readers if other is not reader)
+
+
+def _failed(answer: asyncio.Future[SubjectBounds]) -> bool:
+    return answer.done() and (answer.cancelled() or answer.exception() is not None)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
 
 RETRY_PAUSE = 0.05
-"""Seconds between tries while the log is away or a replica is behind."""
+"""Seconds between tries while a replica is behind, and the first pause while the log is away."""
+LONGEST_PAUSE = 0.4
+"""Seconds that the pauses grow to while the log stays away."""
 BACKFILL_AFTER = 0.5
 """Seconds after which a new feed looks at the log once more: interest takes a moment to reach all servers."""
 
@@ -53,6 +55,7 @@ class Feed:
         self.last = 0
         """Sequence of the newest message that was accepted."""
         self.last_time_ns = 0
+        """Its timestamp in the log; 0 when it is not known, as behind a fence that was never read."""
         self.confirmed_at = 0.0
         """Loop time at which ``last`` was known to be the subject's tail."""
         self.stalled = False
@@ -61,8 +64,11 @@ class Feed:
         self._parked_bytes = 0
         self._overflowed = False
         self._suspect = False
+        self._purge_unseen = False
+        """A purge may have removed messages behind ``last``."""
         self._next_table: EpochTable | None = None
         self._fill: asyncio.Future[None] | None = None
+        self._closed = False
         self._fills = 0
         self._tail: Tail | None = None
         self._sweep_interval = 0.0
@@ -72,15 +78,16 @@ class Feed:
 
     async def start(self) -> None:
         """Subscribe first, then read the tail from the leader: what comes in between is parked, not lost."""
-        self._fill = self._loop.create_future()  # parks live messages until the tail is known
+        opening = self._fill = self._loop.create_future()  # parks live messages until the tail is known
         self._tail = await self._hub.log.subscribe(self._session, self.on_live)
-        await self.begin()
+        self._begin_at(*await self._look())
         self._fill = None
+        opening.set_result(None)
         self._next_sweep = self._loop.time() + BACKFILL_AFTER
         self._unpark()
 
-    async def begin(self) -> None:
-        """Set ``last`` from the leader, or from the head stream when the log has expired."""
+    async def _look(self) -> tuple[Stored | None, int]:
+        """Return the session's last message, from the head stream when the log has expired, and the stream's tail."""
         log = self._hub.log
         stored = await log.last(self._session)
         tail = stored.seq if stored is not None else 0
@@ -89,16 +96,21 @@ class Feed:
             head = await log.head(self._session)
             if head is not None and head.seq <= tail:
                 stored = Stored(head.seq, head.time_ns, head.payload)
+        return stored, tail
+
+    def _begin_at(self, stored: Stored | None, tail: int) -> None:
         self.last, self.last_time_ns = (stored.seq, stored.time_ns) if stored else (0, 0)
         self.confirmed_at = self._loop.time()
         self._channel.begin_at(stored, tail)
 
     def close(self) -> None:
         """End the tail and a fill under way."""
+        self._closed = True
         if self._tail is not None:
             self._tail.close()
         if self._fill is not None:
             self._fill.cancel()
+        self._parked.clear()
 
     # -- the chain -------------------------------------------------------------------------------------
 
@@ -120,7 +132,7 @@ class Feed:
                 self._start_fill()
         elif previous < self.last:
             if not self._loss_excluded():
-                self._channel.push_gap(self.last, seq)
+                self._push_gap(seq)
             self.last, self.last_time_ns = seq, time_ns
             self._channel.accept(seq, time_ns, payload)
         else:
@@ -129,13 +141,14 @@ class Feed:
             self._start_fill()
 
     def _loss_excluded(self) -> bool:
-        """Whether nothing can have expired unseen: our last was the tail less than the log's time to live ago."""
+        """Whether nothing can have gone unseen: our last was the tail less than the log's time to live ago."""
         ttl = self._hub.log.log_ttl
-        return bool(ttl) and self._loop.time() - self.confirmed_at < ttl
+        return bool(ttl) and not self._purge_unseen and self._loop.time() - self.confirmed_at < ttl
 
     def purged(self) -> None:
-        """A purge was recorded: from here on, a log that shrank may have lost something."""
-        self.confirmed_at = float("-inf")
+        """A purge was recorded: ask whether it took something that has not been seen here."""
+        self._purge_unseen = True
+        self._start_fill()
 
     # -- holes -----------------------------------------------------------------------------------------
 
@@ -164,28 +177,41 @@ class Feed:
             self._start_fill()
 
     def _start_fill(self) -> None:
-        if self._fill is None:
+        if self._fill is None and not self._closed:
             self._fill = asyncio.create_task(self._fill_from_log())
 
     async def catch_up(self) -> None:
-        """Return once everything that the leader had when this was called has been accepted."""
+        """Return once everything that the leader had when this was called has been accepted.
+
+        Raises ``LogUnavailable`` when the feed has ended.
+        """
         wanted = self._fills + (1 if self._fill is None else 2)
         while self._fills < wanted:
             self._start_fill()
-            assert self._fill is not None
+            if self._fill is None or self._closed:
+                raise LogUnavailable("the session is not followed any more")
             await asyncio.wait([self._fill])
 
     async def _fill_from_log(self) -> None:
+        """Fill until the chain is whole; whatever else goes wrong must end the streams, not silence them."""
+        try:
+            await self._fill_up()
+            self._fills += 1
+            self._fill = None
+            self._unpark()
+        except Exception as error:
+            self._channel.fail(error)
+
+    async def _fill_up(self) -> None:
+        pause = RETRY_PAUSE
         while True:
             try:
                 await self._fill_once()
                 if self._next_table is None and not self._suspect:
-                    break
+                    return
             except LogUnavailable:
-                await asyncio.sleep(RETRY_PAUSE)
-        self._fills += 1
-        self._fill = None
-        self._unpark()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _fill_once(self) -> None:
         """Accept page after page until the leader's last message is reached; before that, follow a new epoch."""
@@ -195,24 +221,36 @@ class Feed:
         if self._next_table is not None:
             await self._rebase(self._next_table)
         asked_at = self._loop.time()
+        if self._purge_unseen:
+            bounds = await self._hub.log.bounds(self._session)
+            self._purge_unseen = bounds.purged_to > self.last
         target = await self._hub.log.last(self._session)
+        if target is not None and target.seq < self.last:
+            # A leader that has lost what it gave out: the table gets a row, and this feed begins again.
+            await self._hub.log.check_epoch(self._session)
         while target is not None and self.last < target.seq and self._next_table is None:
             before = self.last
             async with self._hub.reads:
-                batch = await self._channel.replay.read(self.last, self.last_time_ns)
+                batch = await self._channel.replay.read(self.last, self.last_time_ns, self._loss_excluded)
             self._take(batch)
             if self.last == before:
                 await asyncio.sleep(RETRY_PAUSE)
-        self.confirmed_at = asked_at
+        if target is not None or self._loss_excluded():
+            self.confirmed_at = asked_at
 
     def _take(self, batch: Batch) -> None:
         if batch.gap:
-            self._channel.push_gap(self.last, batch.frames[0].seq if batch.frames else batch.earliest)
-            self.last = max(self.last, batch.start)
+            self._push_gap(batch.frames[0].seq if batch.frames else batch.earliest)
+            if batch.start > self.last:
+                self.last, self.last_time_ns = batch.start, 0
         if batch.last > self.last:
             self.last, self.last_time_ns = batch.last, batch.last_time_ns
         self._channel.take(batch)
         self._hub.observer.gap_filled(self._session, len(batch.frames))
+
+    def _push_gap(self, earliest: int) -> None:
+        self._purge_unseen = False
+        self._channel.push_gap(self.last, earliest)
 
     # -- another epoch ---------------------------------------------------------------------------------
 
@@ -223,13 +261,19 @@ class Feed:
             self._start_fill()
 
     async def _rebase(self, table: EpochTable) -> None:
-        """Begin again on the log as it is now."""
+        """Begin again on the log as it is now.
+
+        Nothing changes until the leader has answered: a reader's last id has a meaning under the old table only.
+        """
         self._parked.clear()
         self._parked_bytes = 0
+        stored, tail = await self._look()
+        if self._next_table is not table:
+            return
+        self._next_table = None
+        self._purge_unseen = False
         reached = self._channel.change_table(table)
-        await self.begin()
-        if self._next_table == table:
-            self._next_table = None
+        self._begin_at(stored, tail)
         self._channel.rewind_readers(reached)
 
     # -- quiet sessions --------------------------------------------------------------------------------
@@ -249,8 +293,11 @@ class Feed:
         return True
 
     def swept(self, asked_at: float, newer: bool) -> None:
-        """Take the answer of a sweep that began at loop time ``asked_at``."""
+        """Take the answer of a sweep that began at loop time ``asked_at``.
+
+        That nothing newer is stored confirms ``last`` only while nothing can have come and expired unseen.
+        """
         if newer:
             self._start_fill()
-        else:
+        elif self._loss_excluded():
             self.confirmed_at = max(self.confirmed_at, asked_at)

@@ -6,36 +6,31 @@ Nothing a client needs is kept here: a hub that dies costs its readers one recon
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringmere.core.backlog import State as BacklogState
 from ringmere.core.cursor import EpochTable
-from ringmere.core.errors import (
-    Draining,
-    LogUnavailable,
-    RingmereError,
-    SessionNotFound,
-    SubscriberLimitExceeded,
-)
+from ringmere.core.errors import RingmereError, SessionNotFound
 from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.catchup import Plan
+from ringmere.hub.admission import Admission
 from ringmere.hub.channel import Channel
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.observer import Observer
 from ringmere.hub.publish import Published, Publisher
+from ringmere.hub.relief import evict_largest, shrink_windows
 from ringmere.hub.replay import PageCache
-from ringmere.hub.resume import plan_stream
 from ringmere.hub.sessions import describe_readers, describe_session
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.hub.sweep import Sweep
 from ringmere.hub.wheel import Wheel
+from ringmere.hub.window import Budget
 from ringmere.log.port import Log
-
-LIMIT_RETRY = 5.0
-"""Seconds told to a reader beyond the limit (contract 6.9)."""
 
 
 class SessionList(NamedTuple):
@@ -69,24 +64,27 @@ class Hub:
         observer: Observer | None = None,
         *,
         require_session: bool = False,
+        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.log = log
         self.limits = limits or Limits()
         self.observer = observer or Observer()
+        self.clock = clock
+        """Nanoseconds since 1970, to tell the age of the log's messages."""
         self.wheel = Wheel()
-        self.pages = PageCache(self.limits.page_cache)
+        self.pages = PageCache(self.limits.page_cache, self.limits.page_cache * self.limits.page_bytes)
+        self.window_budget = Budget()
         self.reads = asyncio.Semaphore(self.limits.concurrent_reads)
         self.paused: set[Subscriber] = set()
         """Readers whose transport is full; all backlogs are theirs."""
         self.backlog_bytes = 0
-        self._require_session = require_session
+        """Envelope bytes in the backlogs of all readers that have not been told to go."""
         self._channels: dict[str, Channel] = {}
-        self._starting: dict[str, asyncio.Task[None]] = {}
         self._dirty: list[Channel] = []
         self._draining = False
         self._sweep = Sweep(self)
         self._publisher = Publisher(log, self.observer)
-        self._connections = 0
+        self._admission = Admission(self, require_session=require_session)
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -102,7 +100,9 @@ class Hub:
         for channel in list(self._channels.values()):
             for reader in list(channel.members):
                 reader.finish(CloseReason.SHUTDOWN)
-            self._drop(channel)
+                if not reader.ended:
+                    reader.drop(CloseReason.SHUTDOWN)
+            self.discard(channel)
         await self._sweep.stop()
         self.wheel.stop()
 
@@ -136,8 +136,12 @@ class Hub:
         return await self._publisher.each(session, drafts)
 
     async def close_session(self, session: str) -> Published:
-        """Publish the terminal event ``session_closed`` (contract 10.4)."""
-        return await self.publish(session, make_payload("session_closed", {}))
+        """Publish the terminal event ``session_closed`` (contract 10.4).
+
+        Its data is what typed clients expect of one; they pass over an event without session and reason.
+        """
+        data = {"sessionId": session, "reason": "client_close"}
+        return await self.publish(session, make_payload("session_closed", data))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -147,92 +151,33 @@ class Hub:
         Raises ``Draining``, ``SubscriberLimitExceeded``, ``SessionNotFound``, and ``LogUnavailable`` within
         ``connect_deadline``. The caller attaches a sink, or cancels.
         """
-        if self._draining:
-            raise Draining("this instance is going away", 1.0)
-        channel = self._take_slot(session)
-        try:
-            async with asyncio.timeout(self.limits.connect_deadline):
-                await self._started(channel)
-                if self._require_session:
-                    await self._check_exists(channel)
-                plan = await plan_stream(channel, options)
-        except BaseException as error:
-            self._give_back(channel)
-            if isinstance(error, TimeoutError):
-                raise LogUnavailable("the log did not answer in time") from error
-            raise
-        return self._admit(channel, options, plan)
-
-    def _admit(self, channel: Channel, options: SubscribeOptions, plan: Plan | None) -> Subscriber:
-        if plan is None:
-            subscriber = Subscriber(channel, options, Plan(0))
-            subscriber.cancel()
-            return subscriber
-        if plan.verdict is not None:
-            in_memory = plan.gap is None and channel.joinable(plan.position)
-            self.observer.resumed(channel.session, plan.verdict, "window" if in_memory else "log")
-        subscriber = Subscriber(channel, options, plan)
-        channel.members.add(subscriber)
-        return subscriber
+        return await self._admission.admit(session, options)
 
     def epoch_token(self, session: str) -> str:
         """Return the value of ``X-Event-Epoch`` for a session."""
         return self.log.epochs(session).token
 
-    def _take_slot(self, session: str) -> Channel:
-        if self._connections >= self.limits.max_connections:
-            raise SubscriberLimitExceeded("this instance has all the readers it may have", LIMIT_RETRY)
+    def release(self, subscriber: Subscriber) -> None:
+        """Give a reader's slot back (called by the reader when it ends)."""
+        self._admission.release(subscriber)
+
+    @property
+    def slots(self) -> int:
+        """Readers admitted, of all sessions, attached or not."""
+        return self._admission.slots
+
+    def channel(self, session: str) -> Channel:
+        """Return the session's channel, a new one when nobody listens yet; raises ``LogUnavailable``."""
         channel = self._channels.get(session)
         if channel is None:
             channel = self._channels[session] = Channel(self, session)
-        elif channel.slots >= self.limits.max_subscribers:
-            raise SubscriberLimitExceeded(f"the session has {channel.slots} readers on this instance", LIMIT_RETRY)
-        channel.slots += 1
-        self._connections += 1
         return channel
 
-    def _give_back(self, channel: Channel) -> None:
-        channel.slots -= 1
-        self._connections -= 1
-        if channel.slots == 0 and not self._draining:
-            self.wheel.call_later(self.limits.channel_linger, lambda: self._retire(channel))
-
-    def release(self, subscriber: Subscriber) -> None:
-        """Give a reader's slot back (called by the reader when it ends)."""
-        channel = subscriber.channel
-        channel.members.discard(subscriber)
-        self._give_back(channel)
-
-    async def _started(self, channel: Channel) -> None:
-        """Wait until the channel follows its session; one start serves all who wait."""
-        if channel.started:
-            return
-        task = self._starting.get(channel.session)
-        if task is None:
-            task = self._starting[channel.session] = asyncio.create_task(self._start_channel(channel))
-        await asyncio.shield(task)
-
-    async def _start_channel(self, channel: Channel) -> None:
-        try:
-            await channel.start()
-        except BaseException:
-            if self._channels.get(channel.session) is channel:
-                self._drop(channel)
-            raise
-        finally:
-            self._starting.pop(channel.session, None)
-
-    async def _check_exists(self, channel: Channel) -> None:
-        if channel.last == 0:
-            raise SessionNotFound(f"session {channel.session} is unknown")
-
-    def _retire(self, channel: Channel) -> None:
-        if channel.slots == 0 and self._channels.get(channel.session) is channel:
-            self._drop(channel)
-
-    def _drop(self, channel: Channel) -> None:
-        del self._channels[channel.session]
-        channel.close()
+    def discard(self, channel: Channel) -> None:
+        """Follow a session no more; the next reader makes a channel of its own."""
+        if self._channels.get(channel.session) is channel:
+            del self._channels[channel.session]
+            channel.close()
 
     # -- turns -----------------------------------------------------------------------------------------
 
@@ -245,15 +190,20 @@ class Hub:
     def _end_turns(self) -> None:
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
-            channel.end_turn()
-        if self.backlog_bytes > self.limits.backlog_bytes_total:
-            self._relieve()
+            try:
+                channel.end_turn()
+            except Exception as error:
+                channel.fail(error)  # the other channels' turns must end too
+        self.check_windows()
+        excess = self.backlog_bytes - self.limits.backlog_bytes_total
+        if excess > 0:
+            evict_largest(self.paused, excess)
 
-    def _relieve(self) -> None:
-        """All backlogs together are too much: the largest go first."""
-        largest = sorted(self.paused, key=lambda reader: reader.backlog.bytes if reader.backlog else 0)
-        while largest and self.backlog_bytes > self.limits.backlog_bytes_total:
-            largest.pop().evict(CloseReason.QUEUE_BYTES_OVERFLOW)
+    def check_windows(self) -> None:
+        """Shrink windows when all of them together are too much."""
+        limit = self.limits.window_bytes_total
+        if self.window_budget.used > limit:
+            shrink_windows(self._channels.values(), self.window_budget, limit)
 
     # -- the log speaks --------------------------------------------------------------------------------
 
@@ -307,13 +257,14 @@ class Hub:
         """Return the gauges of this moment."""
         backlogs = [reader.backlog for reader in self.paused if reader.backlog is not None]
         backlogs = [backlog for backlog in backlogs if backlog.state is not BacklogState.EVICTED or backlog.queue]
+        members = [reader for channel in self._channels.values() for reader in channel.members]
         return HubStats(
-            subscribers={"sse": sum(len(channel.members) for channel in self._channels.values())},
+            subscribers={"sse": 0, **Counter(reader.transport or "sse" for reader in members)},
             sessions_live=len(self._channels),
             backlog_events=sum(backlog.frames for backlog in backlogs),
             backlog_events_max=max((backlog.frames for backlog in backlogs), default=0),
             backlog_bytes=self.backlog_bytes,
             backlog_bytes_max=max((backlog.bytes for backlog in backlogs), default=0),
-            window_bytes=sum(channel.window.size for channel in self._channels.values()),
+            window_bytes=self.window_budget.used,
             log_connected=self.log.connected,
         )

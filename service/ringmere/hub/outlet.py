@@ -61,7 +61,11 @@ class Outlet:
     def drain(self) -> tuple[int, int]:
         """Write from the backlog while the sink takes it; return the events and envelope bytes that left it."""
         backlog = self.backlog
-        events, size = backlog.frames, backlog.bytes
+        events = size = 0
         while backlog.queue and not self.sink.paused:
-            self.send(backlog.take(DRAIN_BYTES))
-        return events - backlog.frames, size - backlog.bytes
+            frames_before, bytes_before = backlog.frames, backlog.bytes
+            raw = backlog.take(DRAIN_BYTES)
+            events += frames_before - backlog.frames
+            size += bytes_before - backlog.bytes
+            self.send(raw)
+        return events, size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ringmere.core.backlog import Frame
@@ -27,7 +28,7 @@ class Batch(NamedTuple):
 
     ``gap``: something between the position asked for and ``start`` is gone, and a verdict is due before
     the next event. ``earliest`` is the lower bound of the next sequence still to come. ``closed`` says
-    whether the newest message is terminal.
+    whether the newest message is terminal, ``oldest_ns`` is the first message's timestamp.
     """
 
     start: int
@@ -37,16 +38,18 @@ class Batch(NamedTuple):
     closed: bool
     gap: bool
     earliest: int
+    oldest_ns: int = 0
 
 
 class Step(NamedTuple):
     """One step of a replay, shared between readers: a segment to write, or only a new ``position`` to go on from.
 
-    See :class:`Batch` for ``gap`` and ``earliest``.
+    See :class:`Batch` for ``gap`` and ``earliest``; ``generation`` is the replay's at the time of the read.
     """
 
     segment: Segment | None
     position: int
+    generation: int
     gap: bool = False
     earliest: int = 0
 
@@ -73,37 +76,57 @@ class Encoder:
 
 
 class PageCache:
-    """The newest replay pages of the instance, for readers of the same range; bounded in number."""
+    """The newest replay pages of the instance, for readers of the same range; bounded in number and in bytes."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, max_bytes: int) -> None:
         self._size = size
+        self._max_bytes = max_bytes
+        self.bytes = 0
+        """Frame bytes of all kept pages."""
         self._pages: OrderedDict[tuple[int, int], tuple[Replay, Segment]] = OrderedDict()
 
-    def find(self, owner: Replay, position: int) -> Segment | None:
-        """Return a page of ``owner`` that goes on behind ``position``."""
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def find(self, owner: Replay, position: int, not_before_ns: int) -> Segment | None:
+        """Return a page of ``owner`` that goes on behind ``position`` and whose oldest message is not too old."""
         for key, (replay, segment) in self._pages.items():
-            if replay is owner and segment.start <= position < segment.last:
+            if replay is owner and segment.start <= position < segment.last and segment.oldest_ns > not_before_ns:
                 self._pages.move_to_end(key)
                 return segment
         return None
 
     def put(self, owner: Replay, segment: Segment) -> None:
-        """Keep a page; the least recently used goes when there are too many."""
+        """Keep a page; the least recently used go when there are too many, or they are too large."""
+        self._remove((id(owner), segment.start))
         self._pages[id(owner), segment.start] = (owner, segment)
-        while len(self._pages) > self._size:
-            self._pages.popitem(last=False)
+        self.bytes += segment.size
+        while self._pages and (len(self._pages) > self._size or self.bytes > self._max_bytes):
+            self._remove(next(iter(self._pages)))
 
     def drop(self, owner: Replay) -> None:
         """Forget the pages of a session (its channel ended, or its log changed)."""
         for key in [key for key, (replay, _) in self._pages.items() if replay is owner]:
-            del self._pages[key]
+            self._remove(key)
+
+    def _remove(self, key: tuple[int, int]) -> None:
+        _, segment = self._pages.pop(key, (None, None))
+        if segment is not None:
+            self.bytes -= segment.size
 
 
 class Replay:
     """Range reads of one session: single flight, with bounded reads under way on the instance."""
 
     def __init__(
-        self, log: Log, session: str, encoder: Encoder, limits: Limits, slots: asyncio.Semaphore, cache: PageCache
+        self,
+        log: Log,
+        session: str,
+        encoder: Encoder,
+        limits: Limits,
+        slots: asyncio.Semaphore,
+        cache: PageCache,
+        clock: Callable[[], int],
     ) -> None:
         self._log = log
         self._session = session
@@ -111,11 +134,18 @@ class Replay:
         self._page_bytes = limits.page_bytes
         self._slots = slots
         self._cache = cache
+        self._clock = clock
+        self.generation = 0
+        """Rises when what was read before must not be kept any more."""
         self._waiting: list[tuple[int, asyncio.Future[Step]]] = []
         self._task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
-        """Drop cached pages: the log behind them is another one now, or nobody reads here any more."""
+        """Drop cached pages: the log behind them is another one now, or nobody reads here any more.
+
+        A read that is under way is done again, for its page may be the old log's.
+        """
+        self.generation += 1
         self._cache.drop(self)
 
     def close(self) -> None:
@@ -132,9 +162,11 @@ class Replay:
 
         Raises :class:`~ringmere.core.errors.LogUnavailable`.
         """
-        cached = self._cache.find(self, position)
+        ttl = self._log.log_ttl
+        not_before_ns = self._clock() - int(ttl * 1e9) if ttl else -1
+        cached = self._cache.find(self, position, not_before_ns)
         if cached is not None:
-            return Step(cached, cached.last)
+            return Step(cached, cached.last, self.generation)
         future: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self._waiting.append((position, future))
         if self._task is None or self._task.done():
@@ -150,12 +182,14 @@ class Replay:
                 return
             try:
                 async with self._slots:
+                    generation = self.generation
                     position = min(position for position, _ in self._waiting)
                     batch = await self.read(position)
             except Exception as error:
                 self._fail(error)
                 return
-            self._settle(position, batch)
+            if generation == self.generation:
+                self._settle(position, batch)
 
     def _fail(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, []
@@ -165,10 +199,12 @@ class Replay:
 
     def _settle(self, position: int, batch: Batch) -> None:
         """Answer everyone whom this batch serves; the others wait for the next read."""
-        segment = Segment(batch.start, batch.last, batch.frames) if batch.last > batch.start else None
+        segment = None
+        if batch.last > batch.start:
+            segment = Segment(batch.start, batch.last, batch.frames, batch.oldest_ns)
         if segment is not None:
             self._cache.put(self, segment)
-        step = Step(segment, batch.last, batch.gap, batch.earliest)
+        step = Step(segment, batch.last, self.generation, batch.gap, batch.earliest)
         remaining: list[tuple[int, asyncio.Future[Step]]] = []
         for wanted, future in self._waiting:
             if future.done():
@@ -176,17 +212,18 @@ class Replay:
             if wanted == position:
                 future.set_result(step)
             elif not batch.gap and (segment is None or wanted < segment.last):
-                future.set_result(Step(segment, max(wanted, batch.last), False, batch.earliest))
+                future.set_result(step._replace(position=max(wanted, batch.last)))
             else:
                 remaining.append((wanted, future))
         self._waiting = remaining
 
-    async def read(self, position: int, time_ns: int = 0) -> Batch:
+    async def read(self, position: int, time_ns: int = 0, unexpired: Callable[[], bool] = lambda: False) -> Batch:
         """Read one page behind ``position`` and prove it by leader reads.
 
         ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
         that the log was replaced. Raises :class:`~ringmere.core.errors.LogUnavailable`, also in that case,
-        after having asked for the new epoch.
+        after having asked for the new epoch. ``unexpired`` says whether what came behind ``position`` is too
+        young to have expired, so that only a full ring can have removed it.
         """
         page = await self._log.page(self._session, max(position, 1), self._page_bytes)
         messages = page.messages
@@ -196,17 +233,24 @@ class Replay:
                 raise LogUnavailable("the log was replaced")
             complete = await self._log.contains(self._session, position)
         else:
-            complete = await self._nothing_lost_since(position)
+            present = position > 0 and await self._log.contains(self._session, position)
+            bounds = await self._log.bounds(self._session)
+            complete = await self._nothing_lost_since(position, present, bounds, unexpired)
+            if complete and bounds.stored == 0 and not messages:
+                # Nothing is due at or below the tail; a reader goes on behind it.
+                return self._encode(max(position, bounds.tail), [], False, bounds.tail + 1)
         if complete:
             due = [message for message in messages if message.seq > position]
             return self._encode(position, due, False, due[0].seq if due else position + 1)
         bounds = await self._log.bounds(self._session)
         return self._what_is_left(position, messages, bounds)
 
-    async def _nothing_lost_since(self, position: int) -> bool:
+    async def _nothing_lost_since(
+        self, position: int, present: bool, bounds: SubjectBounds, unexpired: Callable[[], bool]
+    ) -> bool:
         """Judge a position that is no stored message (an empty session, an expired one) by the resume table."""
-        present = position > 0 and await self._log.contains(self._session, position)
-        bounds = await self._log.bounds(self._session)
+        if unexpired() and not bounds.fenced(self._log.ring_size) and bounds.purged_to <= position:
+            return True
         head = await self._log.head(self._session) if bounds.stored == 0 else None
         verdict = decide(
             position,
@@ -224,7 +268,8 @@ class Replay:
     def _what_is_left(self, position: int, messages: list[Stored], bounds: SubjectBounds) -> Batch:
         """Keep of a page what the leader, asked after the page arrived, still stores; a fence is not delivered."""
         if bounds.stored == 0:
-            return Batch(bounds.tail, [], bounds.tail, 0, False, True, bounds.tail + 1)
+            start = max(bounds.tail, position)
+            return Batch(start, [], start, 0, False, True, start + 1)
         start = bounds.first if bounds.fenced(self._log.ring_size) else bounds.first - 1
         start = max(start, position)
         return self._encode(start, [message for message in messages if message.seq > start], True, start + 1)
@@ -238,4 +283,4 @@ class Replay:
                 frames.append(made[0])
                 closed = made[1]
         last, time_ns = (due[-1].seq, due[-1].time_ns) if due else (start, 0)
-        return Batch(start, frames, last, time_ns, closed, gap, earliest)
+        return Batch(start, frames, last, time_ns, closed, gap, earliest, due[0].time_ns if due else 0)

@@ -65,9 +65,12 @@ async def _present(channel: Channel, sequence: int) -> bool:
 
 
 async def _at_the_end(channel: Channel, sequence: int) -> bool:
-    """Whether the session is closed and the cursor at or past its last event, by a leader read."""
-    if not channel.closed or sequence <= channel.live_position:
+    """Whether the session is closed and the cursor at or past its last event, by a leader read.
+
+    The log's last message may be none (contract 1.9): the channel knows what it has passed over.
+    """
+    if not channel.closed or sequence < channel.last_word:
         return False
     log, session = channel.hub.log, channel.session
     last = await log.last(session) or await log.head(session)
-    return last is not None and last.seq <= sequence
+    return channel.closed and last is not None and last.seq <= max(sequence, channel.last)

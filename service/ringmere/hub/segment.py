@@ -17,9 +17,11 @@ class Segment:
     Only the chunk-framed form is kept; the unframed one is cut out of it.
     """
 
-    __slots__ = ("_blob", "_ends", "_head", "last", "seqs", "size", "start")
+    __slots__ = ("_blob", "_ends", "_head", "last", "oldest_ns", "seqs", "size", "start")
 
-    def __init__(self, start: int, last: int, frames: Sequence[Frame]) -> None:
+    def __init__(self, start: int, last: int, frames: Sequence[Frame], oldest_ns: int) -> None:
+        self.oldest_ns = oldest_ns
+        """The log's timestamp of the oldest of its messages: none is served when the log has expired it."""
         self.start = start
         self.last = last
         self.seqs = array("Q", [frame.seq for frame in frames])

@@ -19,13 +19,13 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ringmere.core import frames
 from ringmere.core.backlog import Backlog, Frame
-from ringmere.core.frames import control_frame
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.catchup import CatchUp, Gap, Plan
+from ringmere.hub.catchup import CatchUp, Plan
+from ringmere.hub.notices import client_evicted, internal_fault, slow_client_warning
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.sink import Sink
 from ringmere.hub.wheel import Timer
@@ -92,7 +92,8 @@ class Subscriber:
         self.channel = channel
         self.stream_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.state = State.ADMITTED
-        self.start_id = channel.start_id if options.cursor is None else None
+        live_only = options.cursor is None and not options.from_start
+        self.start_id = channel.start_id if live_only else None
         """The id of the point a stream without a cursor starts at (``X-Start-Event-Id``)."""
         self.flowing = False
         """Whether the channel may write shared blobs directly; :attr:`write` and :attr:`framed` are for it alone."""
@@ -168,6 +169,7 @@ class Subscriber:
         outlet = self._outlet = Outlet(sink, retry_ms, max_frames, limits.max_queued_bytes)
         self.write, self.framed = sink.write, sink.framed
         hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor)
+        self.state = State.CATCHING_UP
         if self._options.anchor and self.start_id is not None:
             outlet.send(frames.anchor_frame(self.start_id))
         if limits.max_stream_age:
@@ -175,14 +177,15 @@ class Subscriber:
         self._heartbeat = hub.wheel.call_later(limits.heartbeat, self._beat)
         if sink.paused:
             self.pause()
-        self._go()
+        if not self.ended:
+            self._go()
         if not outlet.begun and outlet.writable and not self.ended:
             outlet.comment(frames.OPENING_COMMENT)
 
     def pause(self) -> None:
         """Take the transport's word that it is full: nothing is written until :meth:`resume`."""
         self.flowing = False
-        if self.state in (State.WINDING_DOWN, State.ENDED):
+        if self.state in (State.ADMITTED, State.WINDING_DOWN, State.ENDED):
             return
         hub = self.channel.hub
         hub.paused.add(self)
@@ -214,18 +217,19 @@ class Subscriber:
 
     # -- what the channel and the hub call -------------------------------------------------------------
 
-    def offer(self, turn: Sequence[Frame], raw: bytes, before: int) -> None:
+    def offer(self, turn: Sequence[Frame], raw: bytes, before: int) -> bool:
         """Take a turn's frames when the fast path of the channel did not: first block, or a full transport.
 
-        ``before`` is the sequence up to which the channel had delivered; ``raw`` all frames joined.
+        ``before`` is the sequence up to which the channel had delivered; ``raw`` all frames joined. Return
+        whether they went to the transport at once.
         """
         outlet = self._outlet
         if outlet is None or self.state is not State.LIVE:
-            return
+            return False
         if outlet.writable:
             outlet.send(raw)
-            self.flowing = outlet.flowing
-            return
+            self.flowing = outlet.flowing and self.state is State.LIVE
+            return True
         backlog = outlet.backlog
         if not backlog.queue:
             backlog.last_seq = max(before, self._position)
@@ -236,16 +240,16 @@ class Subscriber:
             answer = backlog.offer(frame)
             if isinstance(answer, CloseReason):
                 self.evict(answer, frame.size)
-                return
+                return False
             self.channel.hub.backlog_bytes += frame.size
             if answer:
                 self._warn(backlog)
+        return False
 
-    def rewind(self, gap: Gap | None, whole_ring: bool) -> None:
-        """Read on from the log, after telling ``gap``: the log behind the reader has changed."""
+    def rewind(self, plan: Plan) -> None:
+        """Begin again from another plan: the log behind the reader has changed."""
         if self.state in (State.WINDING_DOWN, State.ENDED):
             return
-        plan = Plan(self.reached, gap, whole_ring)
         self._leave()
         if self._catch_up is None:
             self._catch_up = CatchUp(self.channel, plan)
@@ -272,13 +276,20 @@ class Subscriber:
         outlet = self._outlet
         if outlet is None or self.state in (State.WINDING_DOWN, State.ENDED):
             return
-        data = {"reason": reason.label, "droppedAfter": self.channel.id_of(self.reached)}
-        data |= _fill_level(outlet.backlog)
-        if event_bytes is not None:
-            data["eventBytes"] = event_bytes
-        outlet.control(control_frame("client_evicted", data, time.time_ns() // 1_000_000))
+        accepted = self.channel.id_of(self.reached) or self.start_id or 0
+        outlet.control(client_evicted(outlet.backlog, reason, accepted, event_bytes))
         self.channel.hub.observer.evicted(self.session, self.stream_id, reason)
         self._wind_down(reason)
+
+    def give_up(self) -> None:
+        """End the stream because of a fault of this program; the client comes back and reads on (contract 3.10)."""
+        self.finish(CloseReason.INTERNAL, internal_fault())
+
+    def drop(self, reason: CloseReason) -> None:
+        """End the stream now, whatever is still queued."""
+        if self._outlet is not None:
+            self._outlet.sink.abort()
+        self._end(self._reason or reason)
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -294,9 +305,16 @@ class Subscriber:
             self._task = asyncio.create_task(self._read_log(catch_up, outlet))
 
     async def _read_log(self, catch_up: CatchUp, outlet: Outlet) -> None:
-        await catch_up.run(outlet)
-        self._task = None
-        self._joined(catch_up)
+        try:
+            await catch_up.run(outlet)
+            self._task = None
+            if self._catch_up is catch_up:
+                self._joined(catch_up)
+        except Exception as error:
+            self._task = None
+            context = {"message": f"stream {self.stream_id} could not be caught up", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            self.give_up()
 
     def _joined(self, catch_up: CatchUp) -> None:
         """Go live, in the same synchronous step as the last write of the catch-up."""
@@ -324,9 +342,10 @@ class Subscriber:
         hub = self.channel.hub
         events, size = outlet.drain()
         if events:
-            hub.backlog_bytes -= size
+            if self.state is not State.WINDING_DOWN:
+                hub.backlog_bytes -= size
             hub.observer.delivered(outlet.sink.transport, events, size, None)
-        if not outlet.writable:
+        if not outlet.writable or self.ended:
             return
         hub.paused.discard(self)
         if self.state is State.WINDING_DOWN:
@@ -347,6 +366,7 @@ class Subscriber:
             self._delivered += self._catch_up.replayed
             self._catch_up = None
         self._stop_task()
+        self._uncount(outlet)
         self.state = State.WINDING_DOWN
         self._reason = reason
         if self._deadline is not None:
@@ -355,6 +375,11 @@ class Subscriber:
         self._deadline = hub.wheel.call_later(hub.limits.evict_grace, self._grace_over)
         self._drain(outlet)
 
+    def _uncount(self, outlet: Outlet) -> None:
+        """Take the backlog out of the instance's sum: it only shrinks from here on, and is gone after the grace."""
+        if self.state is not State.WINDING_DOWN:
+            self.channel.hub.backlog_bytes -= outlet.backlog.bytes
+
     def _stop_task(self) -> None:
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
@@ -362,9 +387,8 @@ class Subscriber:
 
     def _warn(self, backlog: Backlog) -> None:
         threshold = backlog.threshold() or "frames"
-        data = _fill_level(backlog)
-        data |= {"lastEventId": self.channel.id_of(backlog.last_seq), "threshold": threshold}
-        backlog.push_control(control_frame("slow_client_warning", data, time.time_ns() // 1_000_000))
+        last_id = self.channel.id_of(backlog.last_seq)
+        backlog.push_control(slow_client_warning(backlog, last_id, threshold))
         self.channel.hub.observer.warned(self.session, self.stream_id, threshold)
 
     def _beat(self) -> None:
@@ -382,9 +406,7 @@ class Subscriber:
 
     def _grace_over(self) -> None:
         self._deadline = None
-        if self._outlet is not None:
-            self._outlet.sink.abort()
-        self._end(self._reason or CloseReason.INTERNAL)
+        self.drop(CloseReason.INTERNAL)
 
     def _end(self, reason: CloseReason) -> None:
         """Free everything; idempotent."""
@@ -394,6 +416,8 @@ class Subscriber:
         if self._catch_up is not None:
             self._delivered += self._catch_up.replayed
             self._catch_up = None
+        if self._outlet is not None:
+            self._uncount(self._outlet)
         self.state = State.ENDED
         self._stop_task()
         for timer in (self._deadline, self._heartbeat, self._age):
@@ -406,19 +430,9 @@ class Subscriber:
         self.write = _not_flowing
         hub.release(self)
         if outlet is not None:
-            hub.backlog_bytes -= outlet.backlog.bytes
             outlet.backlog.clear()
             hub.observer.stream_closed(
                 outlet.sink.transport, self.session, self.stream_id, reason, self.age, self._delivered
             )
         if not self._done.done():
             self._done.set_result(reason)
-
-
-def _fill_level(backlog: Backlog) -> dict[str, Any]:
-    return {
-        "queueSize": backlog.frames,
-        "maxQueued": backlog.max_frames,
-        "queuedBytes": backlog.bytes,
-        "maxQueuedBytes": backlog.max_bytes,
-    }

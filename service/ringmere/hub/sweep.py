@@ -53,7 +53,13 @@ class Sweep:
             longest = self._longest_interval()
             due = [c for c in self._hub.channels if everything or c.feed.due_for_sweep(now, longest)]
             for start in range(0, len(due), BATCH):
-                await self._ask(due[start : start + BATCH])
+                try:
+                    await self._ask(due[start : start + BATCH])
+                except LogUnavailable:
+                    self._all |= everything  # the next period asks again
+                except Exception as error:
+                    context = {"message": "a sweep of quiet sessions failed", "exception": error}
+                    loop.call_exception_handler(context)
 
     def _longest_interval(self) -> float:
         """Return the longest interval; half the log's time to live, or an expiry could not be told from a loss."""
@@ -64,10 +70,7 @@ class Sweep:
     async def _ask(self, channels: list[Channel]) -> None:
         asked_at = asyncio.get_running_loop().time()
         positions = [(channel.session, channel.last) for channel in channels]
-        try:
-            answers = await self._hub.log.newer(positions)
-        except LogUnavailable:
-            return  # the next period asks again; a log that comes back wakes the sweep for all
+        answers = await self._hub.log.newer(positions)
         for channel, (_, last), newer in zip(channels, positions, answers, strict=True):
             if channel.last == last:
                 channel.feed.swept(asked_at, newer)

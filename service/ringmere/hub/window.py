@@ -14,17 +14,28 @@ SEAL_EVENTS = 64
 SEAL_BYTES = 64 * 1024
 
 
+class Budget:
+    """What all windows of an instance hold together, in frame bytes."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used = 0
+
+
 class Window:
-    """All events of one session with a sequence above :attr:`floor`, bounded in bytes and in events.
+    """All events of one session with a sequence above :attr:`floor`, bounded in bytes, in events and in age.
 
     Frames are collected open and sealed to a joined :class:`Segment` by the dozen; they are never kept in
     both forms. ``max_events`` is the ring size: what the log has evicted is not served from memory either.
     """
 
     __slots__ = (
+        "_budget",
         "_floor",
         "_open",
         "_open_bytes",
+        "_open_ns",
         "_open_start",
         "_segments",
         "events",
@@ -33,24 +44,30 @@ class Window:
         "size",
     )
 
-    def __init__(self, floor: int, max_bytes: int, max_events: int) -> None:
+    def __init__(self, floor: int, max_bytes: int, max_events: int, budget: Budget | None = None) -> None:
         self.max_bytes = max_bytes
         self.max_events = max_events
+        self._budget = budget or Budget()
         self._segments: deque[Segment] = deque()
+        self.size = 0
         self.reset(floor)
 
     def reset(self, floor: int) -> None:
         """Forget everything; hold what comes after ``floor``."""
+        self._budget.used -= self.size
         self._floor = floor
         self._segments.clear()
         self._open: list[Frame] = []
         self._open_bytes = 0
         self._open_start = floor
+        self._open_ns = 0
         self.size = 0
         self.events = 0
 
-    def add(self, frames: Iterable[Frame]) -> None:
-        """Take the next events; the oldest go when a bound is passed."""
+    def add(self, frames: Iterable[Frame], time_ns: int) -> None:
+        """Take the next events, the first of which has the log's timestamp ``time_ns``; the oldest go past a bound."""
+        if not self._open:
+            self._open_ns = time_ns
         added = 0
         for frame in frames:
             self._open.append(frame)
@@ -58,6 +75,7 @@ class Window:
             self.events += 1
         self._open_bytes += added
         self.size += added
+        self._budget.used += added
         if len(self._open) >= SEAL_EVENTS or self._open_bytes >= SEAL_BYTES:
             self._seal()
         if self.size > self.max_bytes:
@@ -72,14 +90,35 @@ class Window:
             self._segments.appendleft(segment)
             self._floor = segment.start
             self.size += segment.size
+            self._budget.used += segment.size
             self.events += len(segment)
 
     def shrink(self, max_bytes: int) -> None:
-        """Drop the oldest events until at most ``max_bytes`` remain."""
+        """Drop the oldest events until at most ``max_bytes`` remain, or only the newest event."""
         if self._open_bytes > max_bytes:
             self._seal()
-        while self.size > max_bytes and self._segments:
+        while self.size > max_bytes and (len(self._segments) > 1 or (self._segments and self._open)):
             self._drop_oldest()
+        if self.size > max_bytes:
+            self.keep_newest()
+
+    def expire(self, before_ns: int) -> None:
+        """Drop the events that the log has expired: whatever is not younger than ``before_ns``."""
+        while self._segments and self._segments[0].oldest_ns <= before_ns:
+            self._drop_oldest()
+        if self._open and not self._segments and self._open_ns <= before_ns:
+            self._seal()
+            self._drop_oldest()
+
+    def keep_newest(self) -> None:
+        """Drop all but the newest event: the last word of a closed session stays, whatever the bounds say."""
+        if self.events <= 1:
+            return
+        last = self.last_event
+        time_ns = self._open_ns if self._open else self._segments[-1].oldest_ns
+        raw = b"".join(self.since(last - 1, False)[0])
+        self.reset(last - 1)
+        self.add([Frame(last, raw, 0)], time_ns)
 
     @property
     def floor(self) -> int:
@@ -135,7 +174,7 @@ class Window:
 
     def _seal(self) -> None:
         last = self._open[-1].seq
-        self._segments.append(Segment(self._open_start, last, self._open))
+        self._segments.append(Segment(self._open_start, last, self._open, self._open_ns))
         self._open = []
         self._open_bytes = 0
         self._open_start = last
@@ -144,4 +183,5 @@ class Window:
         segment = self._segments.popleft()
         self._floor = segment.last
         self.size -= segment.size
+        self._budget.used -= segment.size
         self.events -= len(segment)

@@ -1,0 +1,45 @@
+"""Control frames about one reader's own stream: the warning, the eviction, the fault (contract 5.2, 6)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ringmere.core.backlog import Backlog
+from ringmere.core.frames import control_frame
+from ringmere.core.reasons import CloseReason
+
+FAULT_RETRY_MS = 1000
+"""Told to a client whose stream ends by a fault of this program."""
+
+
+def slow_client_warning(backlog: Backlog, last_id: int, threshold: str) -> bytes:
+    """Return the warning that stands right behind the event that crossed ``threshold`` (contract 6.4)."""
+    return _frame("slow_client_warning", {**_fill_level(backlog), "lastEventId": last_id, "threshold": threshold})
+
+
+def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int, event_bytes: int | None) -> bytes:
+    """Return the last frame of an evicted reader; ``dropped_after`` is the id to resume at (contract 6.5)."""
+    data = {"reason": reason.label, "droppedAfter": dropped_after, **_fill_level(backlog)}
+    if event_bytes is not None:
+        data["eventBytes"] = event_bytes
+    return _frame("client_evicted", data)
+
+
+def internal_fault() -> bytes:
+    """Return the last frame of a stream that a fault of this program ends; its client comes back and reads on."""
+    data = {"error": "internal error", "errorKind": CloseReason.INTERNAL.label, "retryAfterMs": FAULT_RETRY_MS}
+    return _frame("stream_error", data)
+
+
+def _frame(type: str, data: dict[str, Any]) -> bytes:
+    return control_frame(type, data, time.time_ns() // 1_000_000)
+
+
+def _fill_level(backlog: Backlog) -> dict[str, Any]:
+    return {
+        "queueSize": backlog.frames,
+        "maxQueued": backlog.max_frames,
+        "queuedBytes": backlog.bytes,
+        "maxQueuedBytes": backlog.max_bytes,
+    }
