@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,17 @@ async def test_a_line_on_stdin_is_published_while_stdin_stays_open(server: str) 
         assert await process.wait() == 0
 
 
+async def test_ctrl_c_while_stdin_is_quiet_ends_it_with_one_line(server: str) -> None:
+    async with running("publish", "quiet", server=server) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b'{"type":"a","data":1}\n')
+        await _until_stored(server, "quiet")
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 1
+        assert await process.stderr.read() == b"ringmere: interrupted\n"
+
+
 async def _until_stored(server: str, session: str) -> None:
     async def some() -> bool:
         return bool((await ringmere("sessions", "ls", "--prefix", session, "--json", server=server)).lines)
@@ -108,7 +120,7 @@ async def test_a_line_that_is_no_event_stops_it_and_is_named(server: str) -> Non
     done = await ringmere("publish", "bad", server=server, stdin=lines)
     assert done.code == 1
     assert "line 2: 'data' is required" in done.err
-    assert "1 events published" in done.err
+    assert "1 event published" in done.err
     assert done.err.count("\n") == 1
     assert len(await stored(server, "bad", 1)) == 1
 

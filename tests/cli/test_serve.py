@@ -27,7 +27,7 @@ class WithoutJetStream(EmbeddedServer):
     """A nats-server that has no JetStream."""
 
     def configuration(self) -> str:
-        return f'listen: "127.0.0.1:{self.port}"\n'
+        return f'server_name: "{self.name}"\nlisten: "127.0.0.1:{self.port}"\n'
 
 
 @asynccontextmanager

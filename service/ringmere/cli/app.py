@@ -21,6 +21,8 @@ from ringmere.core.errors import InvalidInput, RingmereError, StartRefused, Stre
 from ringmere.settings import SettingError
 
 OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130
+"""What the library makes of a Ctrl-C that no command took."""
 SHAPE_HINT = "start with the settings it was made with, or let --reconcile change what can be changed (never --shards)"
 TRACEBACK = "RINGMERE_TRACEBACK"
 """Variable that lets an error nobody expected through, for those who look for its cause."""
@@ -51,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
         result: Any = app(list(arguments), prog_name="ringmere", standalone_mode=False)
+        if result == INTERRUPTED:
+            return _fail("interrupted", FAILED)
         return result if isinstance(result, int) else OK
     except SystemExit:
         # A closed pipe (``ringmere tail … | head``), the one reason that leaves the library like this: the end.

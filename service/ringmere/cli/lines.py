@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 from ringmere.core.errors import InvalidEvent, InvalidInput, RingmereError
 from ringmere.core.event import check_key, parse_draft
 
-AHEAD = 1000
+AHEAD = 400
 """Lines read before they are sent."""
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -80,7 +79,8 @@ class Lines:
     """
 
     def __init__(self, source: Path | None, prefix: str) -> None:
-        self._file: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
+        # A reader of its own: a thread that waits in sys.stdin would make the interpreter's end a fatal error.
+        self._file: BinaryIO = open(0, "rb", closefd=False) if source is None else source.open("rb")  # noqa: SIM115
         self._prefix = prefix
         self.total = None if source is None else sum(1 for line in source.open("rb") if line.strip())
         self._queue: asyncio.Queue[Line | Exception | None] = asyncio.Queue()

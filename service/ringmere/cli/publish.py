@@ -48,9 +48,7 @@ def publish(
     pace: Annotated[bool, typer.Option("--pace", help="Each event at its line's `at_ms`.")] = False,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", help="Idempotency key, for lines its beginning: run again with it, nothing comes twice."
-        ),
+        typer.Option("--key", help="Idempotency key, for lines its beginning: run again with it, nothing comes twice."),
     ] = None,
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
@@ -83,9 +81,7 @@ def _one(type_: str, data: str | None, terminal: bool, key: str) -> Line:
         raise InvalidParameter("invalid_data", f"--data is not JSON: {error}; a text is '\"like this\"'") from None
     if terminal:
         event["terminal"] = True
-    return read_event(json.dumps(event, ensure_ascii=False).encode(errors="surrogateescape"), 1, key)._replace(
-        key=key
-    )
+    return read_event(json.dumps(event, ensure_ascii=False).encode(errors="surrogateescape"), 1, key)._replace(key=key)
 
 
 def _always(line: Line) -> float:
@@ -195,7 +191,8 @@ class _Run:
         again = f", {self.duplicates} of them stored before" if self.duplicates else ""
         seconds = time.monotonic() - begin
         ids = f"ids {min(self.ids)} … {max(self.ids)}"
-        return f"{len(self.ids)} events published to {self.session}{again}, {ids}, in {seconds:.1f} s"
+        events = f"{len(self.ids)} event{'s' if len(self.ids) > 1 else ''}"
+        return f"{events} published to {self.session}{again}, {ids}, in {seconds:.1f} s"
 
 
 def _bar(console: Console) -> Progress:

@@ -90,7 +90,8 @@ class _Lines:
         self._console = console
 
     def __call__(self, item: Event | Control) -> None:
-        line = Text(f"{time_of_day(_stamp(item.envelope))}  ", style="dim")
+        line = Text()
+        line.append(f"{time_of_day(_stamp(item.envelope))}  ", style="dim")
         if isinstance(item, Event):
             line.append(f"{item.id:>8}  ", style="cyan")
             line.append(item.type, style="bold red" if item.terminal else "bold")
