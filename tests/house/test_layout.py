@@ -13,7 +13,6 @@ MAX_LINES = 320
 GROWN = {
     "core/event.py": 400,
     "hub/subscriber.py": 440,
-    "log/append.py": 350,
 }
 """Modules that have outgrown the house's measure, each with its own ceiling: none may join them."""
 TOP = {
@@ -21,8 +20,8 @@ TOP = {
     "grafana", "ops", "pyproject.toml", "service", "tests",
 }  # fmt: skip
 MADE = {
-    ".git", ".venv", ".data", ".tmp", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".import_linter_cache",
-    "build", "dist", "node_modules", "__pycache__",
+    ".git", ".venv", ".data", ".tmp", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis",
+    ".import_linter_cache", "build", "dist", "node_modules", "__pycache__",
 }  # fmt: skip
 """What tools make and git ignores."""
 TEXT = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".c", ".js", ".html", ".css", ".conf", ".json", ""}
