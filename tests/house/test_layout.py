@@ -10,10 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 320
-GROWN = {
-    "core/event.py": 400,
-    "hub/subscriber.py": 440,
-}
+GROWN = {"hub/subscriber.py": 440}
 """Modules that have outgrown the house's measure, each with its own ceiling: none may join them."""
 TOP = {
     ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "docker-compose.yml",
