@@ -24,9 +24,11 @@ from ringmere.core.errors import (
 from ringmere.core.limits import Limits
 from ringmere.embedded import EmbeddedServer
 from ringmere.log.append import Appender
+from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions, NoReply, NoResponders, Reply
 from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
 from ringmere.log.leader import Leader
+from ringmere.log.outbox import Outbox
 from ringmere.log.places import Place, Places
 from ringmere.log.port import Appended, Row
 from ringmere.log.shards import event_subject, stream_name
@@ -400,18 +402,12 @@ def stored(seq: int, **more: Any) -> dict[str, Any]:
     return {"stream": stream_name(0), "seq": seq, **more}
 
 
-def scripted(*script: Any) -> tuple[Appender, ScriptedConnection, Place]:
+def scripted(*script: Any) -> tuple[Appender, AtomicAppender, Outbox, ScriptedConnection, Place]:
     connection = ScriptedConnection(*script)
-    appender = Appender(
-        connection,  # type: ignore[arg-type]
-        Leader(connection),  # type: ignore[arg-type]
-        OneTable(),  # type: ignore[arg-type]
-        lambda: 1 << 20,
-        limits=Limits(),
-        duplicate_window=120,
-        timeout=0.2,
-    )
-    return appender, connection, Places(1).of("s1")
+    outbox = Outbox(connection, lambda: 1 << 20, Limits(), 0.2)  # type: ignore[arg-type]
+    epochs: Any = OneTable()
+    single = Appender(outbox, Leader(connection), epochs, 120)  # type: ignore[arg-type]
+    return single, AtomicAppender(outbox, single, epochs), outbox, connection, Places(1).of("s1")
 
 
 @pytest.mark.parametrize(
@@ -432,22 +428,22 @@ def scripted(*script: Any) -> tuple[Appender, ScriptedConnection, Place]:
     ],
 )
 async def test_each_answer_has_its_error(answer: Any, error: type[RingmereError]) -> None:
-    appender, _, place = scripted(answer)
+    appender, _, _, _, place = scripted(answer)
     with pytest.raises(error) as caught:
         await appender.append(place, row(1), None)
     assert type(caught.value) is error or isinstance(answer, Exception)
-    appender, _, place = scripted(answer)
+    appender, _, outbox, _, place = scripted(answer)
     results = await appender.append_many(place, [row(1)])
     assert isinstance(results[0], error)
     await asyncio.sleep(0)
-    assert (appender.inflight, appender.inflight_bytes) == (0, 0)
+    assert (outbox.inflight, outbox.inflight_bytes) == (0, 0)
 
 
 async def test_an_undecided_expectation_is_asked_again() -> None:
     undecided = refusal(400, 10164, "wrong last sequence")
-    appender, _, place = scripted(undecided, undecided, stored(5))
+    appender, _, _, _, place = scripted(undecided, undecided, stored(5))
     assert await appender.append(place, row(1), 4) == Appended(5)
-    appender, connection, place = scripted(undecided, refusal(400, 10071, "wrong last sequence: 6"))
+    appender, _, _, connection, place = scripted(undecided, refusal(400, 10071, "wrong last sequence: 6"))
     with pytest.raises(WrongLastEventId) as caught:
         await appender.append(place, row(1), 4)
     assert caught.value.current == 6
@@ -458,14 +454,14 @@ async def test_a_key_that_is_being_stored_is_waited_for() -> None:
     busy = refusal(400, 10158, "duplicate message id is in process")
     found = stored(3, duplicate=True)
     body = {"message": {"subject": event_subject(0, "s1"), "seq": 3, "time": "2026-01-01T00:00:00Z", "data": "e30="}}
-    appender, connection, place = scripted(busy, busy, found, body)
+    appender, _, _, connection, place = scripted(busy, busy, found, body)
     assert await appender.append(place, Row(b"{}", "k"), None) == Appended(3, True)
     assert [headers.get("Nats-Rollup") for headers in connection.sent[:3]] == [None, "probe", "probe"]
 
 
 async def test_an_unconfirmed_row_of_a_batch_is_looked_up_and_never_sent_again() -> None:
     unknown = refusal(500, 10111, "rollup not permitted")
-    appender, connection, place = scripted(NoReply("silence"), stored(2), unknown)
+    appender, _, _, connection, place = scripted(NoReply("silence"), stored(2), unknown)
     results = await appender.append_many(place, [row(1, "k/0"), row(2, "k/1")])
     assert isinstance(results[0], PublishUnconfirmed)
     assert results[1] == Appended(2)
@@ -473,16 +469,16 @@ async def test_an_unconfirmed_row_of_a_batch_is_looked_up_and_never_sent_again()
 
 
 async def test_a_batch_acknowledged_as_something_else_is_unconfirmed() -> None:
-    appender, _, place = scripted(b"", stored(2))
+    _, atomic, _, _, place = scripted(b"", stored(2))
     with pytest.raises(PublishUnconfirmed):
-        await appender.append_atomic(place, [row(1), row(2)], None)
+        await atomic.append(place, [row(1), row(2)], None)
 
 
 async def test_the_refusal_of_a_batchs_first_row_is_the_batchs() -> None:
     first = refusal(400, 10174, "atomic publish is disabled")
-    appender, connection, place = scripted(first, refusal(400, 10176, "atomic publish batch is incomplete"))
+    _, atomic, _, connection, place = scripted(first, refusal(400, 10176, "atomic publish batch is incomplete"))
     with pytest.raises(LogUnavailable, match="disabled"):
-        await appender.append_atomic(place, [row(1), row(2), row(3)], 7)
+        await atomic.append(place, [row(1), row(2), row(3)], 7)
     assert [headers["Nats-Batch-Sequence"] for headers in connection.sent] == ["1", "2", "3"]
     assert ["Nats-Batch-Commit" in headers for headers in connection.sent] == [False, False, True]
     expected = [headers.get("Nats-Expected-Last-Subject-Sequence") for headers in connection.sent]

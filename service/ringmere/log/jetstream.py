@@ -3,7 +3,7 @@
 ::
 
     Connection ── Leader ── query, Listing          what is stored
-        │            └───── Appender                what is to be stored
+        │            └───── Outbox, Appender        what is to be stored
         ├── tail, Reader                            what was and is being stored, in order
         └── Epochs, Purges                          what ids mean, and since when
 """
@@ -19,10 +19,12 @@ from ringmere.core.errors import LogUnavailable, RingmereError
 from ringmere.core.limits import Limits
 from ringmere.log import query, tail
 from ringmere.log.append import Appender
+from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
 from ringmere.log.listing import Listing
+from ringmere.log.outbox import Outbox
 from ringmere.log.places import Place, Places
 from ringmere.log.port import (
     Appended,
@@ -107,15 +109,9 @@ class JetStreamLog:
         self._reader: Reader = direct
         if settings.reader == "consumer":
             self._reader = ConsumerReader(connection, direct, settings.timeout)
-        self._appender = Appender(
-            connection,
-            self._leader,
-            self._epochs,
-            lambda: self.max_event_bytes,
-            limits=limits,
-            duplicate_window=settings.window,
-            timeout=settings.timeout,
-        )
+        outbox = Outbox(connection, lambda: self.max_event_bytes, limits, settings.timeout)
+        self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
+        self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
 
     async def start(self) -> None:
         """Begin to watch epochs, purges and the connection."""
@@ -159,7 +155,7 @@ class JetStreamLog:
 
     async def append_atomic(self, session: str, rows: Sequence[Row], expected: int | None = None) -> list[Appended]:
         """Store all rows or none."""
-        return await self._appender.append_atomic(self._places.of(session), rows, expected)
+        return await self._atomic.append(self._places.of(session), rows, expected)
 
     async def subscribe(self, session: str, sink: LiveSink) -> tail.LiveTail:
         """Start the live tail."""
