@@ -36,9 +36,7 @@ def test_nothing_given_is_the_local_server(home: dict[str, str]) -> None:
 def test_variables_are_read_and_explicit_values_win(home: dict[str, str]) -> None:
     home |= {"NATS_URL": "nats://a:1, nats://b:2", "NATS_USER": "u", "NATS_PASSWORD": "p", "NATS_CA": "/ca.pem"}
     options = from_environment(home, user="me", token=None)
-    assert options == ConnectOptions(
-        servers=("nats://a:1", "nats://b:2"), user="me", password="p", tls_ca="/ca.pem"
-    )
+    assert options == ConnectOptions(servers=("nats://a:1", "nats://b:2"), user="me", password="p", tls_ca="/ca.pem")
 
 
 def test_the_selected_context_is_used_when_no_address_is_given(home: dict[str, str]) -> None:
@@ -89,9 +87,7 @@ def test_secrets_do_not_show_up_in_texts() -> None:
     assert "hush" not in repr(options)
 
 
-async def test_a_context_file_leads_to_a_working_connection(
-    home: dict[str, str], nats_server: EmbeddedServer
-) -> None:
+async def test_a_context_file_leads_to_a_working_connection(home: dict[str, str], nats_server: EmbeddedServer) -> None:
     write_context(home, "local", {"url": nats_server.url}, selected=True)
     connection = await Connection.open(from_environment(home))
     await connection.flush()
