@@ -11,7 +11,7 @@ import pytest
 
 from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer
-from ringmere.log import pull
+from ringmere.log import consumer
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
 from ringmere.log.port import Row
@@ -87,7 +87,7 @@ async def test_a_long_replay_uses_one_consumer_and_removes_it(opened: Open, conn
 async def test_a_consumer_that_nobody_comes_back_to_is_removed(
     opened: Open, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "IDLE", 0.2)
+    monkeypatch.setattr(consumer, "IDLE", 0.2)
     log = await opened()
     await fill(log, "s1", range(60))
     await two_pages(log)
@@ -98,7 +98,7 @@ async def test_a_consumer_that_nobody_comes_back_to_is_removed(
 async def test_no_more_consumers_are_kept_than_the_bound_allows(
     opened: Open, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "KEPT", 3)
+    monkeypatch.setattr(consumer, "KEPT", 3)
     log = await opened()
     for number in range(8):
         await log.append_many(f"s{number}", [row(n) for n in range(60)])

@@ -21,6 +21,7 @@ from ringmere.log import query, tail
 from ringmere.log.append import Appender
 from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
+from ringmere.log.consumer import ConsumerReader
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
 from ringmere.log.listing import Listing
@@ -37,7 +38,6 @@ from ringmere.log.port import (
     SessionState,
     Stored,
 )
-from ringmere.log.pull import ConsumerReader
 from ringmere.log.purges import Purges
 from ringmere.log.reader import DirectReader, Reader
 from ringmere.log.shape import HEADER_ROOM, StreamSettings

@@ -1,7 +1,7 @@
 """Pages of a session's log: one small protocol, two ways behind it.
 
-:class:`DirectReader` asks any replica for a batch and needs nothing else. ``pull.py`` has the other way,
-an ordered consumer. Both promise what :class:`~ringmere.log.port.Page` says, and neither can promise that
+:class:`DirectReader` asks any replica for a batch and needs nothing else. ``consumer.py`` has the other way,
+by ordered consumers. Both promise what :class:`~ringmere.log.port.Page` says, and neither can promise that
 retention has not taken away the front while a page was read: the caller proves that by a leader read of
 the page's start, later than the page arrived (contract 4.6).
 """
