@@ -49,6 +49,8 @@ class Limits:
     """Encoded replay pages kept for other readers of the same range."""
     concurrent_reads: int = 8
     """Range reads under way at once."""
+    pages_per_turn: int = 8
+    """Replay pages written in one turn of the loop, over all readers; live events go in between."""
     publish_inflight: int = 4096
     """Unacknowledged publishes of the instance."""
     publish_inflight_bytes: int = 16 * MIB

@@ -154,6 +154,7 @@ class CatchUp:
                 await asyncio.sleep(RETRY_PAUSE)  # a replica behind the leader: look again shortly
             self._go_to(step.position)
         else:
+            await self.channel.hub.pace.turn()
             await self._wait_writable(outlet)
             self._write(outlet, segment)
             self._remember(segment, step.generation)

@@ -220,9 +220,8 @@ class Channel:
         events = [frame for frame in turn if frame.seq]
         self.window.add(events, self.feed.last_time_ns)
         self.active_at = self.feed.confirmed_at = self._now()
-        if direct:
-            lag = (self.hub.clock() - self.feed.last_time_ns) / 1e9
-            self.hub.observer.delivered("sse", len(events) * direct, len(raw) * direct, lag)
+        if direct and events:
+            self.hub.count_delivered(len(events) * direct, len(raw) * direct, self.feed.last_time_ns)
         if self.closed:
             for reader in self.readers:
                 reader.finish(CloseReason.SESSION_CLOSED)

@@ -22,12 +22,14 @@ from ringmere.hub.admission import Admission
 from ringmere.hub.channel import Channel
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.observer import Observer
+from ringmere.hub.pace import Pace
 from ringmere.hub.publish import Published, Publisher
 from ringmere.hub.relief import evict_largest, shrink_windows
 from ringmere.hub.replay import PageCache
 from ringmere.hub.sessions import describe_readers, describe_session
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.hub.sweep import Sweep
+from ringmere.hub.tally import Tally
 from ringmere.hub.wheel import Wheel
 from ringmere.hub.window import Budget
 from ringmere.log.port import Log
@@ -79,6 +81,8 @@ class Hub:
         """Readers whose transport is full; all backlogs are theirs."""
         self.backlog_bytes = 0
         """Envelope bytes in the backlogs of all readers that have not been told to go."""
+        self.pace = Pace(self.limits.pages_per_turn)
+        self._tally = Tally()
         self._channels: dict[str, Channel] = {}
         self._dirty: list[Channel] = []
         self._draining = False
@@ -198,6 +202,17 @@ class Hub:
         excess = self.backlog_bytes - self.limits.backlog_bytes_total
         if excess > 0:
             evict_largest(self.paused, excess)
+
+    def count_delivered(self, events: int, size: int, newest_ns: int) -> None:
+        """Count what a session's turn has written; the observer is told once for all sessions of this loop turn."""
+        if not self._tally.events:
+            asyncio.get_running_loop().call_soon(self._tell_delivered)
+        self._tally.add(events, size, newest_ns)
+
+    def _tell_delivered(self) -> None:
+        tally, self._tally = self._tally, Tally()
+        lag = (self.clock() - tally.oldest_ns) / 1e9
+        self.observer.delivered("sse", tally.events, tally.size, lag)
 
     def check_windows(self) -> None:
         """Shrink windows when all of them together are too much."""

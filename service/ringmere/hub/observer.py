@@ -1,7 +1,7 @@
 """What may be watched. The hub calls, telemetry listens; the hub itself counts and logs nothing.
 
 Every method is a no-op here, so an observer implements what it wants. Calls come from the event loop,
-on the hot path once per loop turn and channel, never once per reader; they must not block or raise.
+on the hot path once per loop turn, never once per session or reader; they must not block or raise.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class Observer:
         """A reader's replay ended and it went live."""
 
     def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:
-        """One loop turn of a channel was fanned out: ``events`` and ``size`` over all readers together.
+        """A turn of the loop was fanned out: ``events`` and ``size`` over all readers and sessions together.
 
-        ``lag`` is from the log's timestamp of the newest event to the write; None for what left a backlog.
+        ``lag`` is the turn's largest, from the log's timestamp of a session's newest event to the write; None for
+        what left a backlog.
         """
 
     def warned(self, session: str, stream_id: str, threshold: str) -> None:
