@@ -11,19 +11,10 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from support.chromium import ARGUMENTS, CHROMIUM
 from support.doors import Gateway, Start, running
 from support.raw_http import fetch
 
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 FORGED = "<img src=x onerror=alert(1)>"
 
 pytestmark = pytest.mark.skipif(
