@@ -111,7 +111,7 @@ class Connection:
         """Read chunks up to and including the last one; end of file before it is a fault."""
         while True:
             async with asyncio.timeout(DEADLINE):
-                size = int(await self.reader.readline(), 16)
+                size = int(await self.reader.readuntil(b"\r\n"), 16)
                 data = await self.reader.readexactly(size + 2)
             assert data[-2:] == b"\r\n"
             if size == 0:
