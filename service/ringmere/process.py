@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -40,6 +41,21 @@ class Stop:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+COLLECTOR = (2000, 10, 1000)
+"""Thresholds of the garbage collector: young objects as usual, everything that lives about never."""
+
+
+def calm_collector() -> None:
+    """Keep the garbage collector from walking over every reader while the loop stands still.
+
+    A reader is some ninety objects that live long and are freed by their counts. With the usual thresholds a full
+    collection comes whenever their number has grown by a quarter, and stops all readers for 0.5 s at 9,000.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR)
 
 
 def raise_file_limit() -> int:

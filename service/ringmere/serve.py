@@ -31,7 +31,7 @@ from ringmere.hub.hub import Hub
 from ringmere.log.jetstream import open_log
 from ringmere.log.late import LateLog
 from ringmere.log.options import ConnectOptions
-from ringmere.process import Stop, loop_factory, raise_file_limit
+from ringmere.process import Stop, calm_collector, loop_factory, raise_file_limit
 from ringmere.settings import Loaded, Settings
 from ringmere.settings.derive import connect_options, limits, log_settings
 from ringmere.settings.load import split_listen
@@ -52,6 +52,7 @@ logger = structlog.get_logger("ringmere")
 
 def run(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Serve until a signal says otherwise. Raises ``StartRefused`` when the instance must not serve like this."""
+    calm_collector()
     factory, loop_name = loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(loaded, environ, say, loop_name))
