@@ -179,10 +179,10 @@ class CatchUp:
         first = segment.first_after(self.position)
         if first:
             self._tell_gap(first)
-            framed = outlet.flowing and outlet.framed
+            framed = outlet.writable and outlet.framed
             data, events = segment.after(self.position, framed)
             if framed:
-                outlet.write(data)
+                outlet.share(data)
             else:
                 outlet.send(data)
             self.replayed += events
@@ -195,11 +195,11 @@ class CatchUp:
         assert outlet is not None
         channel.flush()
         self._tell_gap(channel.window.first_after(self.position) or earliest)
-        framed = outlet.flowing and outlet.framed
+        framed = outlet.writable and outlet.framed
         blobs, events = channel.window.since(self.position, framed)
         for blob in blobs:
             if framed:
-                outlet.write(blob)
+                outlet.share(blob)
             else:
                 outlet.send(blob)
         if events:

@@ -40,6 +40,13 @@ class Outlet:
         """Whether shared blobs may be written as they are: begun, nothing queued, not paused."""
         return self._retry_ms is None and self.writable
 
+    def share(self, framed: bytes) -> None:
+        """Write a chunk-framed blob that other readers get too; ``retry:`` goes ahead of its first block."""
+        if self._retry_ms is not None:
+            self.write(frames.chunked(b"retry: %d\n" % self._retry_ms))
+            self._retry_ms = None
+        self.write(framed)
+
     def send(self, raw: bytes) -> None:
         """Write unframed frames."""
         if self._retry_ms is not None:
