@@ -143,8 +143,10 @@ async def test_a_user_without_the_right_to_its_inbox_is_refused(tmp_path: Path) 
         async with connected(server, user="u", password="p", inbox_prefix="mine") as connection:
             with pytest.raises(NoResponders):
                 await connection.request("nobody")
-            with pytest.raises(LogRefused, match="may not subscribe to other"):
-                await connection.subscribe("other", lambda *_: None)
+            for _ in range(2):
+                with pytest.raises(LogRefused, match="may not subscribe to other"):
+                    await connection.subscribe("other", lambda *_: None)
+            assert len(connection._client._subs) == 1, "only the inbox is left"
 
 
 async def test_a_request_that_may_not_be_published_fails_at_once(tmp_path: Path) -> None:
@@ -254,6 +256,20 @@ async def test_pub_8_what_is_refused_while_nats_is_away_is_never_sent(
     await connection.request("s.a", b"kept")
     info = await api(connection, "STREAM.INFO.S")
     assert info["state"]["messages"] == 1
+
+
+async def test_pub_8_what_was_to_be_sent_in_the_turn_of_the_loss_is_not_sent_after_it(connection: Connection) -> None:
+    got: list[bytes] = []
+    await connection.subscribe("a", lambda *parts: got.append(parts[3]))
+    connection.send("a", b"stale")
+    future = connection.start_request("a", b"stale, too")
+    await connection._client._process_op_err(OSError("the wire is cut"))
+    with pytest.raises(NoReply, match="lost"):
+        await future
+    await eventually(lambda: connection.connected, "the return")
+    connection.send("a", b"fresh")
+    await eventually(lambda: bool(got), "the fresh one")
+    assert got == [b"fresh"]
 
 
 async def test_a_request_under_way_at_the_loss_fails_at_once_with_its_fate_unknown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -182,18 +183,25 @@ async def test_a_missing_stream_is_told_not_recreated_and_noticed_when_it_is_bac
         await eventually(lambda: not epochs.trouble, "all is well again")
 
 
-async def test_the_head_stream_follows_a_recreated_stream(connection: Connection) -> None:
+async def test_a_recreated_stream_has_no_heads_of_the_one_before_and_soon_its_own(connection: Connection) -> None:
     async with instance(connection) as (epochs, _):
         await fill(connection, 5)
+        await fill(connection, 1, "ringmere.events.0.old")
+
+        async def known() -> bool:
+            return await read_head(connection, "RINGMERE_HEAD_0", "ringmere.events.0.old") is not None
+
+        await eventually(known, "the head of the old session")
         await recreate(connection)
         await epochs.check(0)
+        assert not await known()
         last = await append(connection, SUBJECT, b"new")
 
         async def right() -> bool:
             head = await read_head(connection, "RINGMERE_HEAD_0", SUBJECT)
             return head is not None and head.payload == b"new" and head.seq == last == 1
 
-        await eventually(right, "the head is the new stream's")
+        await eventually(right, "the head is the new stream's", 5)
 
 
 async def test_a_crash_that_loses_the_tail_adds_a_row_behind_what_is_left(
@@ -207,8 +215,15 @@ async def test_a_crash_that_loses_the_tail_adds_a_row_behind_what_is_left(
         await eventually(lambda: connection.connected, "the return")
         assert await fill(connection, 4) == 9
         epochs.seen(0, 9)
+
+        async def head_is(seq: int) -> bool:
+            head = await read_head(connection, "RINGMERE_HEAD_0", SUBJECT)
+            return head is not None and head.seq == seq
+
+        await eventually(lambda: head_is(9), "the head of the last event")
         await crash_back_to(connection, nats_server, tmp_path / "saved")
         table = await epochs.check(0)
+        await eventually(lambda: head_is(5), "the head of the last event that is left")
         assert rows(table) == [(0, 1, False), (1, 6, False)]
         assert table.known(5)
         assert not table.known(6)
@@ -224,7 +239,7 @@ async def test_a_lost_tail_that_the_monitor_had_seen_is_noticed_without_anyone_a
 ) -> None:
     async with instance(connection) as (epochs, changes):
         tail = await fill(connection, 9)
-        await eventually(lambda: epochs._seen[0][0] == tail, "the monitor has seen the tail")
+        await eventually(lambda: epochs._seen[0] == tail, "the monitor has seen the tail")
         epochs.seen(0, tail + 3)
         await eventually(lambda: bool(changes), "the row")
         assert rows(epochs.table(0)) == [(0, 1, False), (1, tail + 1, False)]
@@ -244,20 +259,65 @@ async def test_a_restored_backup_keeps_the_ids_it_has_and_disowns_the_later_ones
         assert table.id_of(5) == (1 << 40) + 5
 
 
-async def test_a_lost_range_that_is_written_again_before_the_second_look_is_recognised(
-    connection: Connection,
+@pytest.mark.parametrize("time_known", [True, False])
+async def test_a_lost_range_that_is_written_again_between_two_looks_is_recognised(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, time_known: bool
 ) -> None:
     """The tail alone has caught up; only the time of what stands there now gives it away."""
-    for time_known in (0, 1_700_000_000_000_000_000):
-        async with instance(connection) as (epochs, _):
-            tail = await fill(connection, 3)
-            epochs.seen(0, tail + 2, time_known)
-            before = epochs.table(0).newest.epoch
-            checking = asyncio.create_task(epochs.check(0))
-            await eventually(lambda: len(connection._requests) == 0, "the first look is over")
-            await fill(connection, 4)
-            table = await checking
-            assert table.newest == EpochRow(before + 1, tail + 1)
+    monkeypatch.setattr(epochs_module, "CHECK_INTERVAL", 1000.0)
+    async with instance(connection) as (epochs, _):
+        tail = await fill(connection, 3)
+        epochs.seen(0, tail + 2, time.time_ns() if time_known else 0)
+        looked = asyncio.Event()
+        real = Epochs._info
+
+        async def counting(self: Epochs, shard: int) -> Any:
+            info = await real(self, shard)
+            looked.set()
+            return info
+
+        monkeypatch.setattr(Epochs, "_info", counting)
+        checking = asyncio.create_task(epochs.check(0))
+        await looked.wait()
+        await fill(connection, 4)
+        table = await checking
+        assert rows(table) == [(0, 1, False), (1, tail + 1, False)]
+
+
+async def test_a_lost_range_that_is_written_again_before_anybody_looks_is_recognised(
+    connection: Connection, nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs_module, "CHECK_INTERVAL", 1000.0)
+    async with instance(connection) as (epochs, changes):
+        await fill(connection, 5)
+        await nats_server.stop()
+        await asyncio.to_thread(shutil.copytree, stream_files(nats_server), tmp_path / "saved")
+        await nats_server.start()
+        await eventually(lambda: connection.connected, "the return")
+        assert await fill(connection, 4) == 9
+        await epochs.check(0)
+        monkeypatch.setattr(Epochs, "_state", lambda *_: None)
+        monkeypatch.setattr(Epochs, "_look", lambda *_: asyncio.sleep(0))
+        await crash_back_to(connection, nats_server, tmp_path / "saved")
+        assert await fill(connection, 20) == 25
+        table = await epochs.check(0)
+        assert rows(table) == [(0, 1, False), (1, 6, False)]
+        assert changes == [(0, table)]
+        assert await epochs.check(0) == table
+
+
+async def test_what_was_seen_and_then_evicted_or_purged_adds_no_row(connection: Connection) -> None:
+    async with instance(connection) as (epochs, changes):
+        await fill(connection, 5)
+        await epochs.check(0)
+        mark = epochs._marks[0]
+        assert mark[0] == 5
+        await api(connection, "STREAM.PURGE.RINGMERE_0", {"filter": SUBJECT})
+        await epochs.check(0)
+        await fill(connection, 150, "ringmere.events.0.t")
+        assert await epochs._kept(0, mark) is None
+        assert rows(await epochs.check(0)) == [(0, 1, False)]
+        assert changes == []
 
 
 async def test_a_new_leader_that_is_only_late_adds_no_row(
@@ -314,7 +374,7 @@ async def test_two_instances_that_see_the_same_loss_add_one_row(nats_server: Emb
 async def test_a_row_added_by_one_instance_reaches_the_other_by_its_notice(
     nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epochs_module, "RELOAD_EVERY", 1_000_000)
+    monkeypatch.setattr(epochs_module, "CHECK_INTERVAL", 1000.0)
     async with (
         connected(nats_server) as one,
         connected(nats_server) as two,
@@ -328,13 +388,16 @@ async def test_a_row_added_by_one_instance_reaches_the_other_by_its_notice(
 
 
 async def test_a_row_added_while_an_instance_was_cut_off_reaches_it_after_the_reconnect(
-    connection: Connection, nats_server: EmbeddedServer
+    connection: Connection, nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(epochs_module, "CHECK_INTERVAL", 1000.0)
     async with instance(connection) as (epochs, changes):
-        connection._client.write(b"NONSENSE\r\n")
         async with connected(nats_server) as other:
-            store = EpochStore(other, SETTINGS)
-            await store.note_loss(0, 0, epochs.table(0))
+            # Its notices go nowhere, as they do while the connection is down.
+            assert epochs._watch is not None
+            epochs._watch.close()
+            await EpochStore(other, SETTINGS).note_loss(0, 0, epochs.table(0))
+        connection._client.write(b"NONSENSE\r\n")
         await eventually(lambda: bool(changes), "the row has come")
         assert epochs.table(0).newest.epoch == 1
 

@@ -85,6 +85,11 @@ async def test_a_purge_takes_the_head_only_when_it_is_not_behind_the_purge(conne
     await purge_head(connection, HEAD, subject("a"), 3)
 
 
+async def test_a_head_stream_that_is_being_made_anew_knows_nothing(connection: Connection) -> None:
+    assert await read_head(connection, HEAD, subject("a")) is None
+    await purge_head(connection, HEAD, subject("a"), 9)
+
+
 async def test_heads_go_on_after_the_server_was_killed(connection: Connection, nats_server: EmbeddedServer) -> None:
     await ensure_streams(connection, SETTINGS)
     await append(connection, subject("a"), b"1")

@@ -8,7 +8,7 @@ import pytest
 
 from ringmere.core.errors import LogUnavailable
 from ringmere.log import records
-from ringmere.log.api import ApiError, nanoseconds, server_header
+from ringmere.log.api import ApiError, nanoseconds, rfc3339, server_header
 from ringmere.log.connect import Connection, NoReply
 from ringmere.log.provision import ensure_stream
 from ringmere.log.records import Bucket, RecordConflict
@@ -107,6 +107,7 @@ async def test_a_listing_that_is_not_answered_ends_in_time(
 )
 def test_times_of_the_server_are_read_to_the_nanosecond(text: str, expected: int) -> None:
     assert nanoseconds(text) == expected
+    assert nanoseconds(rfc3339(expected)) == expected
 
 
 def test_a_servers_header_is_the_last_of_its_name() -> None:

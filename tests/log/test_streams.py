@@ -25,6 +25,10 @@ def settings(**changed: Any) -> StreamSettings:
     return StreamSettings(**{"max_bytes": SMALL, "ring_size": 100, **changed})
 
 
+def _without_jetstream(server: EmbeddedServer) -> str:
+    return f'server_name: "{server.name}"\nlisten: "127.0.0.1:{server.port}"\n'
+
+
 async def config(connection: Connection, stream: str) -> dict[str, Any]:
     """Return a stream's configuration as the server has it."""
     return dict((await api(connection, f"STREAM.INFO.{stream}"))["config"])
@@ -278,7 +282,7 @@ async def test_three_replicas_on_one_server_are_refused_with_a_clear_line(connec
 
 
 async def test_jetstream_that_is_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EmbeddedServer, "configuration", lambda self: f'listen: "127.0.0.1:{self.port}"\n')
+    monkeypatch.setattr(EmbeddedServer, "configuration", _without_jetstream)
     async with running_server(tmp_path) as server, connected(server) as connection:
         with pytest.raises(LogRefused, match="JetStream is not enabled"):
             await ensure_streams(connection, settings())
@@ -297,7 +301,7 @@ async def test_an_account_without_jetstream_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_server_too_old_for_atomic_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EmbeddedServer, "configuration", lambda self: f'listen: "127.0.0.1:{self.port}"\n')
+    monkeypatch.setattr(EmbeddedServer, "configuration", _without_jetstream)
     async with running_server(tmp_path) as server, connected(server) as connection:
         answer = json.dumps({"limits": {"max_storage": -1}, "api": {"level": 1}}).encode()
         await connection.subscribe("$JS.API.INFO", lambda *parts: connection.send(parts[1].decode(), answer))

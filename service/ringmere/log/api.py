@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ringmere.core.errors import LogUnavailable
@@ -71,11 +71,6 @@ async def message_at(connection: Connection, stream: str, seq: int) -> StoredMes
     return await _message(connection, stream, {"seq": seq})
 
 
-async def message_from(connection: Connection, stream: str, seq: int, subject: str) -> StoredMessage | None:
-    """Leader read of the first message of a subject (wildcards allowed) with that or a later sequence."""
-    return await _message(connection, stream, {"seq": seq, "next_by_subj": subject})
-
-
 async def message_since(connection: Connection, stream: str, time: str, subject: str) -> StoredMessage | None:
     """Leader read of the first message of a subject (wildcards allowed) that was stored at ``time`` or later."""
     return await _message(connection, stream, {"start_time": time, "next_by_subj": subject})
@@ -97,6 +92,12 @@ def nanoseconds(time: str) -> int:
     whole, _, fraction = time.removesuffix("Z").partition(".")
     seconds = int(datetime.fromisoformat(f"{whole}+00:00").timestamp())
     return seconds * 1_000_000_000 + int(fraction.ljust(9, "0") if fraction else 0)
+
+
+def rfc3339(time_ns: int) -> str:
+    """Return a time as NATS reads it: the inverse of :func:`nanoseconds`."""
+    seconds, fraction = divmod(time_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
 def server_header(block: bytes, name: bytes) -> bytes:

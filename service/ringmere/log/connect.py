@@ -191,6 +191,7 @@ class Connection:
         try:
             await self.flush()
             if subject.lower() in self._refused_subscriptions:
+                self._refused_subscriptions.discard(subject.lower())
                 raise LogRefused(f"the NATS user may not subscribe to {subject}")
         except BaseException:
             subscription.close()

@@ -40,7 +40,8 @@ class Epochs:
         self._store = EpochStore(connection, settings)
         self._shards = range(settings.shards)
         self._records: dict[int, EpochRecord] = {}
-        self._seen = [(0, 0)] * settings.shards
+        self._seen = [0] * settings.shards
+        self._marks = [(0, 0)] * settings.shards
         self._listeners: list[TableListener] = []
         self._stale: set[int] = set()
         self._wake = asyncio.Event()
@@ -79,8 +80,10 @@ class Epochs:
 
     def seen(self, shard: int, seq: int, time_ns: int = 0) -> None:
         """Remember that ``seq`` was delivered or acknowledged; ``time_ns`` is its timestamp, 0 when not known."""
-        if seq > self._seen[shard][0]:
-            self._seen[shard] = (seq, time_ns)
+        if seq > self._seen[shard]:
+            self._seen[shard] = seq
+        if time_ns and seq > self._marks[shard][0]:
+            self._marks[shard] = (seq, time_ns)
 
     async def check(self, shard: int) -> EpochTable:
         """Ask the leader whether the stream is still the one of the table, add a row if not, return the table.
@@ -88,39 +91,55 @@ class Epochs:
         Takes about a second longer when the tail is too low. Raises ``LogUnavailable`` when the stream does
         not answer or does not exist.
         """
-        seen, observed = self._seen[shard], self._records[shard]
+        seen, mark, observed = self._seen[shard], self._marks[shard], self._records[shard]
         info = await self._info(shard)
+        tail = int(info["state"]["last_seq"])
         if info["created"] != observed.created:
             self._apply(shard, await self._store.note_creation(shard))
-        elif info["state"]["last_seq"] < seen[0]:
-            await self._suspect(shard, info, seen, observed)
+        elif tail < seen:
+            await self._suspect(shard, tail, info["ts"], observed)
         else:
-            self.seen(shard, info["state"]["last_seq"])
+            kept = await self._kept(shard, mark)
+            if kept is not None:
+                self._apply(shard, await self._store.note_loss(shard, kept, observed.table))
+            else:
+                # A stream without messages tells a time before 1970.
+                self.seen(shard, tail, max(0, api.nanoseconds(info["state"]["last_ts"])))
         return self.table(shard)
 
-    async def _suspect(self, shard: int, info: Any, seen: tuple[int, int], observed: EpochRecord) -> None:
+    async def _suspect(self, shard: int, low: int, looked_at: str, observed: EpochRecord) -> None:
         """Look again at a tail that was too low, and add a row if it has not only been late."""
-        low = int(info["state"]["last_seq"])
+        seen, mark = self._seen[shard], self._marks[shard]
         await asyncio.sleep(CONFIRM_AFTER)
         again = await self._info(shard)
         if again["created"] != observed.created:
             self._apply(shard, await self._store.note_creation(shard))
             return
-        if again["state"]["last_seq"] >= seen[0] and not await self._rewritten(shard, low, info["ts"], seen):
-            return
-        tail = min(low, int(again["state"]["last_seq"]))
-        self._apply(shard, await self._store.note_loss(shard, tail, observed.table))
+        tail = int(again["state"]["last_seq"])
+        if tail >= seen:
+            # Caught up: either a late leader, or the lost range was written again in the meantime.
+            exact = mark[0] == seen
+            kept = await self._kept(shard, mark if exact else (seen, api.nanoseconds(looked_at)))
+            if kept is None:
+                return
+        self._apply(shard, await self._store.note_loss(shard, min(low, tail), observed.table))
 
-    async def _rewritten(self, shard: int, low: int, looked_at: str, seen: tuple[int, int]) -> bool:
-        """Say whether what now stands behind ``low`` was written after the look, in place of what was seen."""
+    async def _kept(self, shard: int, mark: tuple[int, int]) -> int | None:
+        """Return the last sequence left of the stream in which ``mark`` was seen, None when that is all still there.
+
+        The tail may have grown past a lost range before anybody looked. Then another message stands where
+        ``mark`` was, and the first one that was stored later than it stands at or before it.
+        """
+        seq, time_ns = mark
+        if not seq:
+            return None
         stream = stream_name(shard)
-        if seen[1]:
-            same = await api.message_at(self._connection, stream, seen[0])
-            if same is not None:
-                return api.nanoseconds(same.time) != seen[1]
-        first = await api.message_from(self._connection, stream, low + 1, event_subject(shard, "*"))
-        # Nothing to compare with: a row too many costs a resync, a row too few an id with two meanings.
-        return first is None or first.seq > seen[0] or api.nanoseconds(first.time) > api.nanoseconds(looked_at)
+        same = await api.message_at(self._connection, stream, seq)
+        if same is not None and api.nanoseconds(same.time) <= time_ns:
+            return None
+        later = api.rfc3339(time_ns + 1)
+        newer = await api.message_since(self._connection, stream, later, event_subject(shard, "*"))
+        return newer.seq - 1 if newer is not None and newer.seq <= seq else None
 
     async def _info(self, shard: int) -> Any:
         info = await api.stream_info(self._connection, stream_name(shard))
@@ -140,7 +159,10 @@ class Epochs:
         if before is None or before.table == record.table:
             return
         # What was seen behind the new row's start was another message than what will be seen there.
-        self._seen[shard] = min(self._seen[shard], (record.table.newest.first - 1, 0))
+        last = record.table.newest.first - 1
+        self._seen[shard] = min(self._seen[shard], last)
+        if self._marks[shard][0] > last:
+            self._marks[shard] = (0, 0)
         for listener in self._listeners:
             listener(shard, record.table)
 

@@ -63,6 +63,7 @@ class Purges:
         """Stop listening."""
         if self._watch is not None:
             self._watch.close()
+            self._watch = None
         if self._catching_up is not None:
             self._catching_up.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -108,7 +109,8 @@ class Purges:
             listener(session)
 
     def _state(self, connected: bool) -> None:
-        if connected and (self._catching_up is None or self._catching_up.done()):
+        listening = self._watch is not None
+        if connected and listening and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
