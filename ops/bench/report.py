@@ -183,8 +183,8 @@ How each number comes about:
 - *highest rate kept*: steps of {step} s, each on a fresh stack. A step is kept when at least {kept} of the rate was
   published, every event reached its reader once and in order, and the p99 delay is ≤ {limit} ms. The rate rises by
   the factor {growth} until it is not kept twice in a row; then the last interval is halved {bisections} times.
-- *delay*: from the publisher's write to the reader's read, by one clock. A publisher that is held up for more than
-  5 ms stamps the time that was due, so waiting is not hidden.
+- *delay*: from the publisher's write to the reader's read, by one clock; the reader looks every 0.2 ms. A publisher
+  that is held up for more than 5 ms stamps the time that was due, so waiting is not hidden.
 - *replay*: the gateway is started again, then all readers connect with `Last-Event-ID: 0`. From the first connect
   to the last event; the median of the runs (one run when it takes longer than 10 s).
 - *idle*: resident memory of the gateway before and after, both settled, over the number of streams.
