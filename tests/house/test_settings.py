@@ -13,7 +13,16 @@ from ringmere.settings.show import markdown
 README = Path(__file__).resolve().parents[2] / "README.md"
 BEGIN, END = "<!-- settings: `ringmere settings --markdown` -->", "<!-- end of settings -->"
 
-INNER = {"turn_bytes", "parked_bytes", "page_cache", "channel_linger", "bounds_age", "sweep_first", "sweep_max"}
+INNER = {
+    "turn_bytes",
+    "pages_per_turn",
+    "parked_bytes",
+    "page_cache",
+    "channel_linger",
+    "bounds_age",
+    "sweep_first",
+    "sweep_max",
+}
 """Bounds that follow from the contract or from each other, and are no operator's choice."""
 
 
