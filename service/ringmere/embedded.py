@@ -114,7 +114,7 @@ class EmbeddedServer:
                 str(configuration),
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=die_with(os.getpid()),
                 # The child holds the lock, too: the store is in use until it is gone, whatever becomes of us.
                 pass_fds=() if self._lock is None else (self._lock.fileno(),),
             )
@@ -244,14 +244,17 @@ def _taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """Return what the child runs before it becomes the server, so that it does not outlive this process."""
+def die_with(parent: int, number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
+    """Return what a child runs before it becomes its program, so that it does not outlive the process ``parent``.
+
+    ``number`` is the signal it gets then. The child has a process group of its own.
+    """
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        prctl(_PR_SET_PDEATHSIG, number)
         # Ctrl-C in a terminal goes to the whole group; the service stops its server itself, last.
         os.setpgid(0, 0)
         if os.getppid() != parent:

@@ -17,6 +17,7 @@ from ringmere.cli.serve import register as add_serve
 from ringmere.cli.sessions import app as sessions
 from ringmere.cli.settings import settings
 from ringmere.cli.tail import tail
+from ringmere.cli.verify import verify
 from ringmere.core.errors import InvalidInput, RingmereError, StartRefused, StreamShapeDiffers
 from ringmere.settings import SettingError
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 add_serve(app)
 app.command()(publish)
 app.command()(tail)
+app.command()(verify)
 app.add_typer(sessions, name="sessions")
 app.command()(settings)
 
