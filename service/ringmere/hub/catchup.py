@@ -53,7 +53,7 @@ class CatchUp:
         "_announce",
         "_began",
         "_gap",
-        "_last_event",
+        "_last_id",
         "_outlet",
         "_overtaken",
         "_quiet",
@@ -74,7 +74,7 @@ class CatchUp:
         self._whole_ring = plan.whole_ring
         self._quiet = plan.whole_ring and plan.gap is None
         self._announce = plan.announce
-        self._last_event = 0
+        self._last_id = 0
         self._source = "window"
         self._began = time.monotonic()
         self._outlet: Outlet | None = None
@@ -186,7 +186,7 @@ class CatchUp:
             else:
                 outlet.send(data)
             self.replayed += events
-            self._last_event = segment.seqs[-1]
+            self._last_id = self.channel.id_of(segment.seqs[-1])
         self.position = max(self.position, segment.last)
 
     def _join(self, earliest: int) -> None:
@@ -204,7 +204,7 @@ class CatchUp:
                 outlet.send(blob)
         if events:
             self.replayed += events
-            self._last_event = channel.window.last_event
+            self._last_id = channel.id_of(channel.window.last_event)
         self.position = max(self.position, channel.last)
         if self._announce:
             self._complete(outlet)
@@ -227,7 +227,7 @@ class CatchUp:
         self._announce = False
         data: dict[str, Any] = {"replayedCount": self.replayed}
         if self.replayed:
-            data["lastReplayedEventId"] = self.channel.id_of(self._last_event)
+            data["lastReplayedEventId"] = self._last_id
         outlet.send(control_frame("replay_complete", data, time.time_ns() // 1_000_000))
         seconds = time.monotonic() - self._began
         self.channel.hub.observer.replayed(self.channel.session, self.replayed, self._source, seconds)

@@ -41,8 +41,8 @@ class Feed:
 
     ====================  ==================================================================
     seq ≤ last            overlap: dropped; with a later timestamp: is it another log?
-    previous = last       accepted
-    previous < last       the log shrank behind us: accepted when that is no loss, else a gap
+    previous = last > 0   accepted
+    previous ≤ last       the log was empty or shrank behind us: accepted when that is no loss, else a gap
     previous > last       a hole: filled from the log first
     ====================  ==================================================================
     """
@@ -118,7 +118,7 @@ class Feed:
         """Take one live message (the hot path)."""
         if self._fill is not None or self.stalled:
             self._park(seq, previous, time_ns, payload)
-        elif previous == self.last and seq > previous:
+        elif previous and previous == self.last and seq > previous:
             self.last = seq
             self.last_time_ns = time_ns
             self._channel.accept(seq, time_ns, payload)
@@ -130,7 +130,7 @@ class Feed:
             if time_ns > self.last_time_ns:
                 self._suspect = True
                 self._start_fill()
-        elif previous < self.last:
+        elif previous <= self.last:
             if not self._loss_excluded():
                 self._push_gap(seq)
             self.last, self.last_time_ns = seq, time_ns
@@ -142,8 +142,10 @@ class Feed:
 
     def _loss_excluded(self) -> bool:
         """Whether nothing can have gone unseen: our last was the tail less than the log's time to live ago."""
+        if self._purge_unseen:
+            return False
         ttl = self._hub.log.log_ttl
-        return bool(ttl) and not self._purge_unseen and self._loop.time() - self.confirmed_at < ttl
+        return self._loop.time() - self.confirmed_at < ttl if ttl else self.last == 0
 
     def purged(self) -> None:
         """A purge was recorded: ask whether it took something that has not been seen here."""
@@ -224,6 +226,7 @@ class Feed:
         if self._purge_unseen:
             bounds = await self._hub.log.bounds(self._session)
             self._purge_unseen = bounds.purged_to > self.last
+        parked = len(self._parked)
         target = await self._hub.log.last(self._session)
         if target is not None and target.seq < self.last:
             # A leader that has lost what it gave out: the table gets a row, and this feed begins again.
@@ -237,6 +240,15 @@ class Feed:
                 await asyncio.sleep(RETRY_PAUSE)
         if target is not None or self._loss_excluded():
             self.confirmed_at = asked_at
+        self._forget_answered(parked)
+
+    def _forget_answered(self, count: int) -> None:
+        """Drop what was parked before the leader was asked: it has been read, or the log has lost it again.
+
+        Without this a hole that a purge has made for good would be looked for over and over.
+        """
+        answered = self._parked[:count]
+        self._parked[:count] = [m for m in answered if m.seq <= self.last and m.time_ns > self.last_time_ns]
 
     def _take(self, batch: Batch) -> None:
         if batch.gap:

@@ -198,7 +198,10 @@ class Replay:
                 future.set_exception(error)
 
     def _settle(self, position: int, batch: Batch) -> None:
-        """Answer everyone whom this batch serves; the others wait for the next read."""
+        """Answer everyone whom this batch serves; the others wait for the next read.
+
+        Whoever came while it was read may stand before its start.
+        """
         segment = None
         if batch.last > batch.start:
             segment = Segment(batch.start, batch.last, batch.frames, batch.oldest_ns)
@@ -211,23 +214,34 @@ class Replay:
                 continue
             if wanted == position:
                 future.set_result(step)
-            elif not batch.gap and (segment is None or wanted < segment.last):
+            elif wanted > position and not batch.gap and (segment is None or wanted < segment.last):
                 future.set_result(step._replace(position=max(wanted, batch.last)))
             else:
                 remaining.append((wanted, future))
         self._waiting = remaining
 
-    async def read(self, position: int, time_ns: int = 0, unexpired: Callable[[], bool] = lambda: False) -> Batch:
+    async def read(self, position: int, time_ns: int = 0, unexpired: Callable[[], bool] | None = None) -> Batch:
         """Read one page behind ``position`` and prove it by leader reads.
 
         ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
         that the log was replaced. Raises :class:`~ringmere.core.errors.LogUnavailable`, also in that case,
-        after having asked for the new epoch. ``unexpired`` says whether what came behind ``position`` is too
-        young to have expired, so that only a full ring can have removed it.
+        after having asked for the new epoch, and when the epoch changed while it read: then page and proof may
+        be of two logs. ``unexpired`` is given by who follows the session: it says whether what came behind
+        ``position`` is too young to have expired, so that only a full ring can have removed it.
         """
+        table = self._log.epochs(self._session)
+        batch = await self._read(position, time_ns, unexpired)
+        if self._log.epochs(self._session) != table:
+            raise LogUnavailable("the log was replaced")
+        return batch
+
+    async def _read(self, position: int, time_ns: int, unexpired: Callable[[], bool] | None) -> Batch:
         page = await self._log.page(self._session, max(position, 1), self._page_bytes)
         messages = page.messages
         if position and messages and messages[0].seq == position:
+            if page.more and len(messages) == 1:
+                # The position's own message left no room; what is proven below covers this page as well.
+                messages += (await self._log.page(self._session, position + 1, self._page_bytes)).messages
             if time_ns and messages[0].time_ns != time_ns:
                 await self._log.check_epoch(self._session)
                 raise LogUnavailable("the log was replaced")
@@ -246,11 +260,16 @@ class Replay:
         return self._what_is_left(position, messages, bounds)
 
     async def _nothing_lost_since(
-        self, position: int, present: bool, bounds: SubjectBounds, unexpired: Callable[[], bool]
+        self, position: int, present: bool, bounds: SubjectBounds, unexpired: Callable[[], bool] | None
     ) -> bool:
         """Judge a position that is no stored message (an empty session, an expired one) by the resume table."""
-        if unexpired() and not bounds.fenced(self._log.ring_size) and bounds.purged_to <= position:
-            return True
+        whole = not bounds.fenced(self._log.ring_size) and bounds.purged_to <= position
+        if unexpired is not None:
+            # To a follower 0 is no wish for the whole ring, but an empty session that it must not miss a thing of.
+            if whole and unexpired():
+                return True
+            if position == 0:
+                return whole and bounds.stream_first <= 1
         head = await self._log.head(self._session) if bounds.stored == 0 else None
         verdict = decide(
             position,

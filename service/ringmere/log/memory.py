@@ -204,6 +204,10 @@ class MemoryLog:
         """Keep live messages back until :meth:`release_live`."""
         self._held = self._held or []
 
+    def lose_held(self) -> None:
+        """Lose what is held back, and go on holding."""
+        self._held = [] if self._held is not None else None
+
     def release_live(self) -> None:
         """Deliver what was held back, in order."""
         held, self._held = self._held or [], None
