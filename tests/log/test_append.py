@@ -32,22 +32,10 @@ from ringmere.log.outbox import Outbox
 from ringmere.log.places import Place, Places
 from ringmere.log.port import Appended, Row
 from ringmere.log.shards import event_subject, stream_name
-from support.logs import Ear, fill, read_all, row
+from support.logs import Ear, fill, freeze, read_all, row
 from support.nats import Cluster, api, append, eventually, running_server
 
 Open = Callable[..., Any]
-
-
-async def freeze(server: EmbeddedServer) -> None:
-    """Stop a server as a hung machine would, and return when none of its threads runs any more."""
-    assert server.process is not None
-    server.send_signal(signal.SIGSTOP)
-    tasks = Path(f"/proc/{server.process.pid}/task")
-
-    def stands() -> bool:
-        return all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks.iterdir())
-
-    await eventually(stands, "the server stands still")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ringmere.log import jetstream
 from ringmere.log.connect import ConnectOptions
 from ringmere.log.jetstream import LogSettings, open_log
 from ringmere.log.port import Log
-from support.logs import Ear, Live, fill, read_all
+from support.logs import Ear, Live, fill, freeze, read_all
 from support.nats import eventually, running_server
 
 
@@ -32,7 +32,7 @@ async def test_a_jetstream_that_falls_silent_fails_the_opening_at_its_deadline(
     real = jetstream.ensure_streams
 
     async def freeze_then_ensure(*arguments: object) -> object:
-        nats_server.send_signal(signal.SIGSTOP)
+        await freeze(nats_server)
         return await real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jetstream, "ensure_streams", freeze_then_ensure)

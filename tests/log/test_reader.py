@@ -17,7 +17,7 @@ from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
 from ringmere.log.port import Row
 from ringmere.log.reader import Answers
 from ringmere.log.shards import event_subject, head_name, stream_name
-from support.logs import fill, read_all, row
+from support.logs import fill, freeze, read_all, row
 from support.nats import Cluster, api, eventually
 
 STREAM = stream_name(0)
@@ -183,8 +183,7 @@ async def test_a_silent_server_ends_a_read_at_its_deadline(
     log = await opened(reader, timeout=0.3)
     await fill(log, "s1", range(60))
     read = await two_pages(log)
-    nats_server.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(0.1)
+    await freeze(nats_server)
     async with asyncio.timeout(3):
         with pytest.raises(LogUnavailable):
             await log.page("s1", read[-1], PAGE)

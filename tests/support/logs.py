@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import NS, MemoryStore
 from ringmere.log.port import Log, Row
 from ringmere.log.shards import head_name, stream_name
-from support.nats import api, connected, eventually
+from support.nats import api, connected, eventually, running_server
 
 
 class Rig(Protocol):
@@ -101,8 +102,6 @@ async def memory_rig() -> AsyncIterator[Rig]:
 @asynccontextmanager
 async def jetstream_rig(directory: Path, reader: str) -> AsyncIterator[Rig]:
     """Give out a site on a fresh server."""
-    from support.nats import running_server
-
     async with running_server(directory / "nats") as server:
         rig = JetStreamRig(server, reader)
         try:
@@ -172,4 +171,13 @@ async def read_all(log: Log, session: str, start: int = 0, max_bytes: int = 1 <<
         start = seqs[-1]
 
 
-Predicate = Callable[[], bool]
+async def freeze(server: EmbeddedServer) -> None:
+    """Stop a server as a hung machine would, and return when none of its threads runs any more."""
+    assert server.process is not None
+    server.send_signal(signal.SIGSTOP)
+    tasks = Path(f"/proc/{server.process.pid}/task")
+
+    def stands() -> bool:
+        return all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks.iterdir())
+
+    await eventually(stands, "the server stands still")
