@@ -36,7 +36,8 @@ class Plan(NamedTuple):
     """Where a stream begins: behind ``position``, or with what is left of the ring when ``whole_ring``.
 
     ``gap`` is the verdict to tell first, ``announce`` whether a ``replay_complete`` is due, ``verdict`` a
-    label for metrics, None without a cursor.
+    label for metrics, None without a cursor. ``point`` stands for a position of 0 when the log has to be read:
+    to a live reader 0 is an empty session, to the log it is the wish for everything.
     """
 
     position: int
@@ -44,6 +45,7 @@ class Plan(NamedTuple):
     whole_ring: bool = False
     announce: bool = False
     verdict: str | None = None
+    point: int = 0
 
 
 class CatchUp:
@@ -56,6 +58,7 @@ class CatchUp:
         "_last_id",
         "_outlet",
         "_overtaken",
+        "_point",
         "_quiet",
         "_ready",
         "_source",
@@ -70,6 +73,7 @@ class CatchUp:
         self.position = plan.position
         """Everything up to this sequence has been handed to the outlet."""
         self.replayed = 0
+        self._point = plan.point
         self._gap = plan.gap
         self._whole_ring = plan.whole_ring
         self._quiet = plan.whole_ring and plan.gap is None
@@ -87,6 +91,7 @@ class CatchUp:
         So does a verdict that has not been told: the reader has nothing yet of what it stands before.
         """
         self.position = plan.position
+        self._point = plan.point
         self._whole_ring = plan.whole_ring or self._whole_ring or self._gap is not None
         self._gap = self._gap or plan.gap
         self._quiet = self._whole_ring and self._gap is None
@@ -107,6 +112,7 @@ class CatchUp:
         """Write page after page, then join. Waits while the log is away; ends with the reader joined."""
         self._outlet = outlet
         self._source = "log"
+        self.position = self.position or self._point
         earliest = 0
         while True:
             try:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.backlog import Frame
-from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds
+from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds, split_id
 from ringmere.core.frames import chunked, control_frame
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.catchup import Gap, Plan
@@ -163,7 +163,8 @@ class Channel:
         reached = {}
         for reader in self.members:
             position = reader.reached
-            reached[reader] = Reached(self.id_of(position) or reader.start_id or 0, position)
+            last_id = self.id_of(position) or reader.start_id or 0
+            reached[reader] = Reached(last_id, position or split_id(last_id)[1])
         self.table = table
         self._encoder = self.replay.encoder = Encoder(table, self.session, self.hub.observer)
         self.replay.forget()
@@ -246,11 +247,16 @@ class Channel:
 
     @property
     def start_id(self) -> int:
-        """The id that names the point where a reader without a cursor begins.
+        """The id that names the point where a reader without a cursor begins."""
+        return self.id_of(self.start_point)
 
-        An empty session's point is the stream's tail: a cursor there is judged right, 0 would mean everything.
+    @property
+    def start_point(self) -> int:
+        """The sequence that names this moment in the log.
+
+        An empty session's is the stream's tail: a cursor there is judged right, 0 would mean everything.
         """
-        return self.id_of(max(self.last, self._stream_tail))
+        return max(self.last, self._stream_tail)
 
     @property
     def known(self) -> bool:

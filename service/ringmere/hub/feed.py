@@ -220,6 +220,7 @@ class Feed:
         if self._suspect:
             await self._hub.log.check_epoch(self._session)
             self._suspect = False
+        self.follow(self._hub.log.epochs(self._session))
         if self._next_table is not None:
             await self._rebase(self._next_table)
         asked_at = self._loop.time()

@@ -57,11 +57,12 @@ class Step(NamedTuple):
 class Encoder:
     """Turns a session's stored messages into frames under one epoch; what is no event is observed and skipped."""
 
-    __slots__ = ("_observer", "_session", "epoch_of")
+    __slots__ = ("_observer", "_session", "epoch_of", "table")
 
     def __init__(self, table: EpochTable, session: str, observer: Observer) -> None:
         self._session = session
         self._observer = observer
+        self.table = table
         self.epoch_of = table.epoch_of
 
     def frame(self, seq: int, time_ns: int, payload: bytes) -> tuple[Frame, bool] | None:
@@ -225,13 +226,12 @@ class Replay:
 
         ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
         that the log was replaced. Raises :class:`~ringmere.core.errors.LogUnavailable`, also in that case,
-        after having asked for the new epoch, and when the epoch changed while it read: then page and proof may
-        be of two logs. ``unexpired`` is given by who follows the session: it says whether what came behind
+        after having asked for the new epoch, and when the log is not the encoder's any more: then page and proof
+        may be of two logs, and ids of none. ``unexpired`` is given by who follows the session: it says whether what came behind
         ``position`` is too young to have expired, so that only a full ring can have removed it.
         """
-        table = self._log.epochs(self._session)
         batch = await self._read(position, time_ns, unexpired)
-        if self._log.epochs(self._session) != table:
+        if self._log.epochs(self._session) != self.encoder.table:
             raise LogUnavailable("the log was replaced")
         return batch
 

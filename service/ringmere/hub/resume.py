@@ -20,7 +20,7 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     """
     cursor = options.cursor
     if cursor is None:
-        return Plan(0, whole_ring=True) if options.from_start else Plan(channel.live_position)
+        return Plan(0, whole_ring=True) if options.from_start else _live(channel)
     _, sequence = split_id(cursor)
     verdict = await _judge(channel, cursor, sequence, options.epoch_birth)
     label = verdict.outcome.value
@@ -30,6 +30,11 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     if sequence and await _at_the_end(channel, sequence):
         return None
     return Plan(sequence, announce=True, verdict=label)
+
+
+def _live(channel: Channel) -> Plan:
+    position = channel.live_position
+    return Plan(position, point=0 if channel.closed else channel.start_point)
 
 
 async def _judge(channel: Channel, cursor: int, sequence: int, birth: str | None) -> Verdict:
