@@ -209,3 +209,20 @@ def test_the_backlog_equals_the_model_step_by_step(
             del model.sizes[: len(model.sizes) - keep]
         assert (backlog.frames, backlog.bytes) == (len(model.sizes), sum(model.sizes))
         assert (backlog.state is State.WARNED) == (model.warned and model.out is None)
+
+
+def test_an_event_without_a_sequence_counts_for_both_caps_and_moves_no_cursor() -> None:
+    backlog = Backlog(16, MIB)
+    filled(backlog, 3)
+    assert backlog.offer(Frame(0, b"<degraded>", 50)) is False
+    assert (backlog.frames, backlog.bytes, backlog.last_seq) == (4, 80, 3)
+    backlog.push_control(b"<control>")
+    assert backlog.take(1 << 20) == b"<1><2><3><degraded><control>"
+    assert (backlog.frames, backlog.bytes) == (0, 0)
+
+
+def test_events_without_a_sequence_overflow_a_backlog_like_any_other() -> None:
+    backlog = Backlog(16, MIB)
+    answers = [backlog.offer(Frame(0, b"x", 1)) for _ in range(17)]
+    assert answers[11] is True
+    assert answers[16] is CloseReason.QUEUE_OVERFLOW

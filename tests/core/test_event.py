@@ -389,3 +389,15 @@ def test_a_python_value_that_holds_itself_or_is_too_deep_is_malformed() -> None:
 def test_a_reserved_type_is_refused_from_python_too() -> None:
     with pytest.raises(InvalidEvent):
         make_payload("replay_complete", {})
+
+
+@pytest.mark.parametrize(
+    ("meta", "more"),
+    [(b"", {}), (b',"_meta":{"k":[1]}', {"k": [1]}), (b',"_meta":{"degraded":false,"serverTimestamp":"x"}', {})],
+)
+def test_an_event_that_no_log_has_says_so_and_has_no_id(meta: bytes, more: dict[str, Any]) -> None:
+    made = envelope(b'{"type":"t","data":{"a":1},"promptId":"p"%b}' % meta, None, 77)
+    assert json.loads(made.json) == {
+        "v": 1, "type": "t", "data": {"a": 1}, "promptId": "p",
+        "_meta": {**more, "serverTimestamp": 77, "degraded": True},
+    }  # fmt: skip

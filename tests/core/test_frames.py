@@ -17,6 +17,7 @@ from ringmere.core.frames import (
     anchor_frame,
     chunked,
     control_frame,
+    degraded_frame,
     event_frame,
     with_retry,
 )
@@ -117,3 +118,12 @@ def test_a_blob_of_frames_decodes_to_its_events_in_order(events: list[tuple[str,
     assert [(message.type, message.last_id) for message in messages] == [
         (type, str(index + 1)) for index, (type, _) in enumerate(events)
     ]
+
+
+def test_the_frame_of_an_event_that_was_not_stored_leaves_the_cursor_where_it_is() -> None:
+    payload = make_payload("t", {"a": 1}).payload
+    decoder = Decoder()
+    decoder.feed(event_frame(7, envelope(payload, 7, 0)))
+    [message] = decoder.feed(degraded_frame(envelope(payload, None, 5)))
+    assert (message.type, decoder.last_id) == ("t", "7")
+    assert "id" not in json.loads(message.data)

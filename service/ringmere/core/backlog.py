@@ -16,7 +16,9 @@ from ringmere.core.reasons import CloseReason
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One encoded frame: its event's ``seq`` (0 for a control frame), SSE bytes, and envelope size in bytes.
+    """One encoded frame: its event's ``seq``, SSE bytes, and envelope size in bytes.
+
+    A control frame has neither ``seq`` nor ``size``; an event that was not stored has no ``seq`` (contract 8.2).
 
     Windows hold many of these for long; the garbage collector need not look at what cannot form a cycle.
     """
@@ -93,7 +95,7 @@ class Backlog:
         self.queue.append(frame)
         self.frames += 1
         self.bytes += frame.size
-        self.last_seq = frame.seq
+        self.last_seq = frame.seq or self.last_seq
         self.state, warn = TRANSITIONS[self.state, self.level()]
         return warn
 
@@ -128,7 +130,7 @@ class Backlog:
             frame = self.queue.popleft()
             parts.append(frame.sse)
             taken += len(frame.sse)
-            if frame.seq:
+            if frame.size:
                 self.frames -= 1
                 self.bytes -= frame.size
         return b"".join(parts)

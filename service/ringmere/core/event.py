@@ -205,8 +205,10 @@ def _json_of_type(type: str) -> bytes:
     return found
 
 
-def envelope(payload: bytes, public_id: int, timestamp_ms: int) -> Envelope:
+def envelope(payload: bytes, public_id: int | None, timestamp_ms: int) -> Envelope:
     """Return the envelope of a stored message; raise :class:`NotAnEvent` for what is none (contract 1.9).
+
+    ``public_id`` None makes the envelope of an event that no log has: it has no id and says so (contract 8.2).
 
     ``data`` is spliced through as bytes, after a check that the payload keeps the rules of contract 2.1.
     Keys that are not an event's are left out, so a direct publisher cannot set ``id`` or ``v``.
@@ -234,8 +236,12 @@ def envelope(payload: bytes, public_id: int, timestamp_ms: int) -> Envelope:
         more += b',"promptId":' + _encode(stored.promptId)
     if stored.terminal:
         more += b',"terminal":true'
-    meta = _meta(stored.meta, timestamp_ms)
-    text = b'{"id":%d,"v":1,"type":%b,"data":%b%b,"_meta":%b}' % (public_id, type_json, data, more, meta)
+    if public_id is None:
+        meta = _meta(stored.meta, timestamp_ms, degraded=True)
+        text = b'{"v":1,"type":%b,"data":%b%b,"_meta":%b}' % (type_json, data, more, meta)
+    else:
+        meta = _meta(stored.meta, timestamp_ms)
+        text = b'{"id":%d,"v":1,"type":%b,"data":%b%b,"_meta":%b}' % (public_id, type_json, data, more, meta)
     return Envelope(type, stored.terminal or type in TERMINAL_TYPES, text)
 
 
@@ -262,17 +268,19 @@ def _check(payload: bytes) -> bool:
     return canonical
 
 
-def _meta(raw: Raw | UnsetType, timestamp_ms: int) -> bytes:
+def _meta(raw: Raw | UnsetType, timestamp_ms: int, *, degraded: bool = False) -> bytes:
     """Return ``_meta`` with the log's timestamp, unless the publisher gave a finite number (contract 2.5)."""
-    if isinstance(raw, UnsetType):
+    if isinstance(raw, UnsetType) and not degraded:
         return b'{"serverTimestamp":%d}' % timestamp_ms
     try:
-        meta = _decode_meta(raw)
+        meta = {} if isinstance(raw, UnsetType) else _decode_meta(raw)
     except msgspec.DecodeError as error:
         raise NotAnEvent("not_an_event") from error
     given = meta.get("serverTimestamp")
     if given is None or not _is_finite_number(bytes(given)):
         meta["serverTimestamp"] = Raw(b"%d" % timestamp_ms)
+    if degraded:
+        meta["degraded"] = Raw(b"true")
     return one_line(_encode(meta))
 
 

@@ -29,6 +29,11 @@ def event_frame(public_id: int, event: Envelope) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (public_id, event.type.encode(), event.json)
 
 
+def degraded_frame(event: Envelope) -> bytes:
+    """Return the frame of an event that was not stored: without an ``id:`` line it moves no cursor (contract 8.2)."""
+    return b"event: %b\ndata: %b\n\n" % (event.type.encode(), event.json)
+
+
 def control_frame(type: str, data: Mapping[str, Any], timestamp_ms: int) -> bytes:
     """Return a control frame: never an ``id:`` line, so it cannot move a cursor (contract 5.2)."""
     body = {"v": 1, "type": type, "data": data, "_meta": {"serverTimestamp": timestamp_ms}}

@@ -55,6 +55,12 @@ class Limits:
     """Unacknowledged publishes of the instance."""
     publish_inflight_bytes: int = 16 * MIB
     """The same in bytes; beyond either, 503 with Retry-After."""
+    breaker_failures: int = 5
+    """Publishes in a row that the log fails before they are refused at once (contract 8.2)."""
+    breaker_window: float = 30.0
+    """A failure that comes later than this after the one before begins a new row."""
+    breaker_pause: float = 1.0
+    """From the breaker's opening, or a failed probe, to the next probe."""
     request_bytes: int = 8 * MIB
     """Largest request body (contract 2.6)."""
     heartbeat: float = 15.0

@@ -86,6 +86,10 @@ class Settings:
     reconcile: bool = _row(SWITCH, False, "log", "Change a stream that exists with another shape instead of refusing to start.")
     first_epoch: int = _row(NUMBER, 0, "log", "Epoch that a new log begins with, after record and stream were both lost.", low=0, high=8191)
 
+    breaker_failures: int = _limit("breaker_failures", NUMBER, "log", "Publishes in a row that the log fails before the next ones are refused at once.", low=1, high=10_000)
+    breaker_window: float = _limit("breaker_window", DURATION, "log", "A failure that comes later than this after the one before begins a new row.", low=0.1, high=DAY)
+    breaker_pause: float = _limit("breaker_pause", DURATION, "log", "Interval of the probes that find out whether the log stores again.", low=0.1, high=3600)
+
     require_session: bool = _row(SWITCH, False, "http", "Answer 404 for a stream of an unknown session.")
     stream_errors: str = _row(TEXT, "event", "http", "How a stream says that it cannot start now: 200 and an event, or 503/429.", choices=("event", "status"))
     cors_origin: tuple[str, ...] = _row(WORDS, (), "http", "Origins that browsers may call from; none by default.")
