@@ -191,11 +191,13 @@ class Machine(RuleBasedStateMachine):
     @rule(session=st.sampled_from(SESSIONS))
     def purge(self, session: str) -> None:
         self.rings[session].doubtful = True
+        self._overtake_live()
         self.call(lambda: self.store.purge(0, session))
 
     @rule(stalled=st.booleans())
     def expire(self, stalled: bool) -> None:
         """The whole log grows too old, while the process runs or while it stands still."""
+        self._overtake_live()
         for ring in self.rings.values():
             ring.doubtful = True
         for log in self.logs:
@@ -227,7 +229,10 @@ class Machine(RuleBasedStateMachine):
         self.call(lambda: self.store.rewind(tail))
 
     def _overtake_live(self) -> None:
-        """An instance hears of another log only behind all that the old one had sent it: one connection, in order."""
+        """An instance hears of another log, or a purge, behind all that was sent before: one connection, in order.
+
+        And nothing is on its way for as long as the log keeps it.
+        """
         for log in self.logs:
             log.lose_held()
 

@@ -125,7 +125,12 @@ class Reading:
 
     def _follows(self, message: Written, stored: set[int], *, first: bool) -> None:
         """No verdict stands here: the event must be the very next one."""
-        if first and self.cursor is None and message.terminal and message.id <= self.begins:
+        if (
+            first
+            and self.cursor is None
+            and (message.terminal or message.id == self.begins)
+            and message.id <= self.begins
+        ):
             return
         if message.id <= self.position:
             raise Broken(f"{message.id} after {self.position}")

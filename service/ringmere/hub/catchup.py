@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ringmere.core.cursor import Outcome
 from ringmere.core.errors import LogUnavailable
 from ringmere.core.frames import control_frame
+from ringmere.hub.lagging import Overtakes
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.segment import Segment
 
@@ -58,6 +59,7 @@ class CatchUp:
         "_last_id",
         "_outlet",
         "_overtaken",
+        "_overtakes",
         "_point",
         "_quiet",
         "_ready",
@@ -68,8 +70,10 @@ class CatchUp:
         "replayed",
     )
 
-    def __init__(self, channel: Channel, plan: Plan) -> None:
+    def __init__(self, channel: Channel, plan: Plan, overtakes: Overtakes | None = None) -> None:
+        """``overtakes`` is for a reader that was live and has fallen back: it may come too late once too often."""
         self.channel = channel
+        self._overtakes = overtakes
         self.position = plan.position
         """Everything up to this sequence has been handed to the outlet."""
         self.replayed = 0
@@ -96,6 +100,13 @@ class CatchUp:
         self._gap = self._gap or plan.gap
         self._quiet = self._whole_ring and self._gap is None
 
+    def step_back(self, position: int) -> bool:
+        """Begin again behind an earlier ``position``; say whether that one is still to be read on from."""
+        if self._whole_ring or self._gap is not None:
+            return False
+        self.position = position
+        return True
+
     def join_at_once(self, outlet: Outlet) -> bool:
         """Join without touching the log, if the window reaches back far enough; say whether it did."""
         self._outlet = outlet
@@ -108,8 +119,11 @@ class CatchUp:
         """The outlet may have become writable."""
         self._ready.set()
 
-    async def run(self, outlet: Outlet) -> None:
-        """Write page after page, then join. Waits while the log is away; ends with the reader joined."""
+    async def run(self, outlet: Outlet) -> bool:
+        """Write page after page, then join; say whether it came to that, or the ring has turned too fast (6.7).
+
+        Waits while the log is away.
+        """
         self._outlet = outlet
         self._source = "log"
         self.position = self.position or self._point
@@ -125,9 +139,11 @@ class CatchUp:
                 if self.channel.joinable(self.position) or self.position > self.channel.last:
                     if outlet.writable:
                         self._join(earliest)
-                        return
+                        return True
                     continue
                 earliest = await self._step(outlet) or earliest
+                if self._overtakes is not None and self._overtakes.too_many():
+                    return False
             except LogUnavailable:
                 await asyncio.sleep(RETRY_PAUSE)
 
@@ -196,10 +212,12 @@ class CatchUp:
         self.position = max(self.position, segment.last)
 
     def _join(self, earliest: int) -> None:
-        """Write the rest of the window: the caller enters the channel's tuple in the same step, so there is no seam."""
+        """Write the rest of the window, whose turn :meth:`Channel.joinable` has ended.
+
+        The caller enters the channel's tuple in the same step, so there is no seam.
+        """
         channel, outlet = self.channel, self._outlet
         assert outlet is not None
-        channel.flush()
         self._tell_gap(channel.window.first_after(self.position) or earliest)
         framed = outlet.writable and outlet.framed
         blobs, events = channel.window.since(self.position, framed)
@@ -221,6 +239,8 @@ class CatchUp:
         self._quiet = False
         if gap is None or self._outlet is None:
             return
+        if self._overtakes is not None and gap.reason is Outcome.RING_EVICTED:
+            self._overtakes.note(asyncio.get_running_loop().time())
         data: dict[str, Any] = {"reason": gap.reason.value}
         if gap.detail:
             data["detail"] = gap.detail

@@ -230,7 +230,11 @@ class Channel:
     # -- what the readers ask --------------------------------------------------------------------------
 
     def joinable(self, position: int) -> bool:
-        """Say whether a reader at ``position`` can be served from memory without a seam."""
+        """Say whether a reader at ``position`` can be served from memory without a seam.
+
+        The turn ends first: what it adds to the window may push out what the reader is due.
+        """
+        self.flush()
         self._expire_window()
         return self.window.floor <= position <= self.last
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringmere.core.backlog import State as BacklogState
+from ringmere.core.coalesce import Rules
 from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import RingmereError, SessionNotFound
 from ringmere.core.event import Draft, make_payload
@@ -24,7 +25,7 @@ from ringmere.hub.drain import goodbyes
 from ringmere.hub.observer import Observer
 from ringmere.hub.pace import Pace
 from ringmere.hub.publish import Published, Publisher
-from ringmere.hub.relief import evict_largest, shrink_windows
+from ringmere.hub.relief import relieve_largest, shrink_windows
 from ringmere.hub.replay import PageCache
 from ringmere.hub.sessions import describe_readers, describe_session
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
@@ -66,11 +67,14 @@ class Hub:
         observer: Observer | None = None,
         *,
         require_session: bool = False,
+        coalesce: Rules | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.log = log
         self.limits = limits or Limits()
         self.observer = observer or Observer()
+        self.coalesce = coalesce
+        """What may be merged in the backlogs of readers that ask for it (contract 6.8)."""
         self.clock = clock
         """Nanoseconds since 1970, to tell the age of the log's messages."""
         self.wheel = Wheel()
@@ -201,7 +205,7 @@ class Hub:
         self.check_windows()
         excess = self.backlog_bytes - self.limits.backlog_bytes_total
         if excess > 0:
-            evict_largest(self.paused, excess)
+            relieve_largest(self.paused, excess)
 
     def count_delivered(self, events: int, size: int, newest_ns: int) -> None:
         """Count what a session's turn has written; the observer is told once for all sessions of this loop turn."""

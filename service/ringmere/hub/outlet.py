@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ringmere.core import frames
-from ringmere.core.backlog import Backlog
+from ringmere.core.backlog import Backlog, Frame
+from ringmere.hub.lagging import Taken, take_turn
+from ringmere.hub.notices import slow_client_warning
 from ringmere.hub.sink import Sink
+
+if TYPE_CHECKING:
+    from ringmere.hub.channel import Channel
 
 DRAIN_BYTES = 256 * 1024
 """What a resumed transport is handed at once from a backlog."""
 
 
 class Outlet:
-    """What goes to one sink, in order. The first block of a stream carries ``retry:`` (contract 3.7)."""
+    """What goes to one sink, in order. The first block of a stream carries ``retry:`` (contract 3.7).
 
-    __slots__ = ("_retry_ms", "backlog", "framed", "sink", "write")
+    What its backlog holds counts in the instance's sum until :meth:`uncount`.
+    """
 
-    def __init__(self, sink: Sink, retry_ms: int, max_frames: int, max_bytes: int) -> None:
+    __slots__ = ("_channel", "_counted", "_retry_ms", "_stream_id", "backlog", "framed", "sink", "write")
+
+    def __init__(self, channel: Channel, stream_id: str, sink: Sink, retry_ms: int, backlog: Backlog) -> None:
+        self._channel = channel
+        self._stream_id = stream_id
+        self._counted = True
         self.sink = sink
         self.framed = sink.framed
         self.write: Callable[[bytes], None] = sink.write
         """Write bytes that are framed as the sink expects; only for a :attr:`flowing` outlet."""
         self._retry_ms: int | None = retry_ms
-        self.backlog = Backlog(max_frames, max_bytes)
+        self.backlog = backlog
 
     @property
     def begun(self) -> bool:
@@ -65,14 +77,45 @@ class Outlet:
         else:
             self.backlog.push_control(raw)
 
-    def drain(self) -> tuple[int, int]:
-        """Write from the backlog while the sink takes it; return the events and envelope bytes that left it."""
-        backlog = self.backlog
-        events = size = 0
+    def fill(self, turn: Sequence[Frame], before: int) -> Taken:
+        """Queue a turn that the transport does not take now, as far as there is room (contract 6.3, 6.4).
+
+        ``before`` is the newest sequence that the reader has, if nothing is queued.
+        """
+        backlog, hub = self.backlog, self._channel.hub
+        if not backlog.frames:
+            backlog.begin(before)
+        taken = take_turn(backlog, turn, self._warn)
+        hub.backlog_bytes += taken.size
+        if taken.merged:
+            hub.observer.coalesced(self._channel.session, taken.merged)
+        return taken
+
+    def _warn(self) -> None:
+        backlog, channel = self.backlog, self._channel
+        threshold = backlog.threshold() or "frames"
+        backlog.push_control(slow_client_warning(backlog, channel.id_of(backlog.last_seq), threshold))
+        channel.hub.observer.warned(channel.session, self._stream_id, threshold)
+
+    def drain(self) -> None:
+        """Write from the backlog while the sink takes it."""
+        backlog, hub = self.backlog, self._channel.hub
+        frames_before, bytes_before = backlog.frames, backlog.bytes
         while backlog.queue and not self.sink.paused:
-            frames_before, bytes_before = backlog.frames, backlog.bytes
-            raw = backlog.take(DRAIN_BYTES)
-            events += frames_before - backlog.frames
-            size += bytes_before - backlog.bytes
-            self.send(raw)
-        return events, size
+            self.send(backlog.take(DRAIN_BYTES))
+        events, size = frames_before - backlog.frames, bytes_before - backlog.bytes
+        if events:
+            if self._counted:
+                hub.backlog_bytes -= size
+            hub.observer.delivered(self.sink.transport, events, size, None)
+
+    def forget(self) -> int:
+        """Drop the queued events, to be read again from the log; return how many."""
+        self._channel.hub.backlog_bytes -= self.backlog.bytes
+        return self.backlog.drop_events()
+
+    def uncount(self) -> None:
+        """Take the backlog out of the instance's sum: it only shrinks from here on, and is gone after the grace."""
+        if self._counted:
+            self._counted = False
+            self._channel.hub.backlog_bytes -= self.backlog.bytes

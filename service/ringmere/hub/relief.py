@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ringmere.core.reasons import CloseReason
 from ringmere.hub.window import Budget
 
 if TYPE_CHECKING:
@@ -24,11 +23,11 @@ def shrink_windows(channels: Collection[Channel], budget: Budget, limit: int) ->
         channel.shrink_window()
 
 
-def evict_largest(paused: Collection[Subscriber], excess: int) -> None:
-    """Evict readers, the largest backlogs first, until ``excess`` bytes are on their way out."""
+def relieve_largest(paused: Collection[Subscriber], excess: int) -> None:
+    """Have readers give their backlogs up, the largest first, until ``excess`` bytes are on their way out."""
     backlogs = [(reader.backlog.bytes if reader.backlog else 0, reader) for reader in paused]
     for size, reader in sorted(backlogs, key=lambda row: row[0], reverse=True):
         if excess <= 0:
             return
-        reader.evict(CloseReason.QUEUE_BYTES_OVERFLOW)
+        reader.relieve()
         excess -= size

@@ -3,8 +3,8 @@
 ::
 
     ADMITTED ──attach──► CATCHING_UP ──join──► LIVE ──────────┐
-                             ▲                   │ rewind     │ overflow, write timeout, goodbye
-                             └───────────────────┘            ▼
+                             ▲                   │ rewind,    │ overflow, write timeout, goodbye
+                             └───────────────────┘ fall back  ▼
                                   any ──lost, finish──► ENDED ◄── WINDING_DOWN
 
 Only catching up has a task of its own; a live reader is a row in its channel's tuple.
@@ -18,14 +18,15 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringmere.core import frames
-from ringmere.core.backlog import Backlog, Frame
+from ringmere.core.backlog import Backlog, Frame, Overflow
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.catchup import CatchUp, Plan
-from ringmere.hub.notices import client_evicted, internal_fault, slow_client_warning
+from ringmere.hub.lagging import Overtakes
+from ringmere.hub.notices import client_evicted, internal_fault
+from ringmere.hub.options import SubscribeOptions as SubscribeOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.sink import Sink
 from ringmere.hub.wheel import Timer
@@ -42,20 +43,6 @@ class State(enum.Enum):
     LIVE = "live"
     WINDING_DOWN = "winding_down"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribeOptions:
-    """What a client asked for. ``cursor`` is a public id; ``max_queued`` in frames, None for the default.
-
-    ``epoch_birth`` is the birth part of an epoch token that the client sent back (contract 1.3).
-    """
-
-    cursor: int | None = None
-    from_start: bool = False
-    anchor: bool = False
-    max_queued: int | None = None
-    epoch_birth: str | None = None
 
 
 def _not_flowing(_: bytes) -> None:
@@ -76,6 +63,7 @@ class Subscriber:
         "_opened_at",
         "_options",
         "_outlet",
+        "_overtakes",
         "_position",
         "_reason",
         "_task",
@@ -102,6 +90,7 @@ class Subscriber:
         self._options = options
         self._catch_up: CatchUp | None = CatchUp(channel, plan)
         self._outlet: Outlet | None = None
+        self._overtakes: Overtakes | None = None
         self._position = plan.position
         self._reason: CloseReason | None = None
         self._delivered = 0
@@ -151,7 +140,7 @@ class Subscriber:
         if self.state is not State.LIVE:
             return self._position
         backlog = self.backlog
-        if backlog is not None and backlog.queue:
+        if backlog is not None and backlog.frames:
             return max(self._position, backlog.last_seq)
         return max(self._position, self.channel.flushed)
 
@@ -166,7 +155,9 @@ class Subscriber:
         limits = hub.limits
         retry_ms = round(limits.retry_ms * random.uniform(0.8, 1.2))
         max_frames = self._options.max_queued or limits.max_queued
-        outlet = self._outlet = Outlet(sink, retry_ms, max_frames, limits.max_queued_bytes)
+        rules = hub.coalesce if self._options.coalesce else None
+        backlog = Backlog(max_frames, limits.max_queued_bytes, self._options.overflow, rules)
+        outlet = self._outlet = Outlet(self.channel, self.stream_id, sink, retry_ms, backlog)
         self.write, self.framed = sink.write, sink.framed
         hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor)
         self.state = State.CATCHING_UP
@@ -230,20 +221,16 @@ class Subscriber:
             outlet.send(raw)
             self.flowing = outlet.flowing and self.state is State.LIVE
             return True
-        backlog = outlet.backlog
-        if not backlog.queue:
-            backlog.last_seq = max(before, self._position)
-        for frame in turn:
-            if not frame.seq:
-                backlog.push_control(frame.sse)
-                continue
-            answer = backlog.offer(frame)
-            if isinstance(answer, CloseReason):
-                self.evict(answer, frame.size)
-                return False
-            self.channel.hub.backlog_bytes += frame.size
-            if answer:
-                self._warn(backlog)
+        taken = outlet.fill(turn, max(before, self._position))
+        self._delivered -= taken.merged
+        if taken.reason is None:
+            return False
+        if outlet.backlog.overflow is Overflow.EVICT:
+            self.evict(taken.reason, taken.event_bytes)
+        else:
+            outlet.backlog.drop_trailing_verdict()
+            self._delivered -= taken.left
+            self._fall_back(self.reached, taken.reason)
         return False
 
     def rewind(self, plan: Plan) -> None:
@@ -281,6 +268,18 @@ class Subscriber:
         self.channel.hub.observer.evicted(self.session, self.stream_id, reason)
         self._wind_down(reason)
 
+    def relieve(self) -> None:
+        """Give the backlog's memory back: a reader that may read it again from the log does so, others are evicted."""
+        outlet, live = self._outlet, self.state is State.LIVE
+        position = outlet.backlog.handed if outlet is not None and outlet.backlog.overflow is Overflow.CATCHUP else 0
+        again = position and (live or (self._catch_up is not None and self._catch_up.step_back(position)))
+        if outlet is None or not again:
+            self.evict(CloseReason.QUEUE_BYTES_OVERFLOW)
+            return
+        self._delivered -= outlet.forget()
+        if live:
+            self._fall_back(position, CloseReason.MEMORY)
+
     def give_up(self) -> None:
         """End the stream because of a fault of this program; the client comes back and reads on (contract 3.10)."""
         self.finish(CloseReason.INTERNAL, internal_fault())
@@ -306,10 +305,14 @@ class Subscriber:
 
     async def _read_log(self, catch_up: CatchUp, outlet: Outlet) -> None:
         try:
-            await catch_up.run(outlet)
+            joined = await catch_up.run(outlet)
             self._task = None
-            if self._catch_up is catch_up:
+            if self._catch_up is not catch_up:
+                return
+            if joined:
                 self._joined(catch_up)
+            if self._overtakes is not None and self._overtakes.too_many():
+                self.evict(CloseReason.TOO_SLOW)
         except Exception as error:
             self._task = None
             context = {"message": f"stream {self.stream_id} could not be caught up", "exception": error}
@@ -329,6 +332,14 @@ class Subscriber:
         if channel.closed:
             self.finish(CloseReason.SESSION_CLOSED)
 
+    def _fall_back(self, position: int, reason: CloseReason) -> None:
+        """Read on from the log behind ``position``, at the reader's own pace; what is queued goes out first."""
+        self._leave()
+        self._overtakes = self._overtakes or Overtakes()
+        self._catch_up = CatchUp(self.channel, Plan(position), self._overtakes)
+        self.channel.hub.observer.fell_back(self.session, self.stream_id, reason)
+        self._go()
+
     def _leave(self) -> None:
         """Leave the channel's tuple, remembering how far the reader came."""
         self.flowing = False
@@ -340,11 +351,7 @@ class Subscriber:
 
     def _drain(self, outlet: Outlet) -> None:
         hub = self.channel.hub
-        events, size = outlet.drain()
-        if events:
-            if self.state is not State.WINDING_DOWN:
-                hub.backlog_bytes -= size
-            hub.observer.delivered(outlet.sink.transport, events, size, None)
+        outlet.drain()
         if not outlet.writable or self.ended:
             return
         hub.paused.discard(self)
@@ -366,7 +373,7 @@ class Subscriber:
             self._delivered += self._catch_up.replayed
             self._catch_up = None
         self._stop_task()
-        self._uncount(outlet)
+        outlet.uncount()
         self.state = State.WINDING_DOWN
         self._reason = reason
         if self._deadline is not None:
@@ -375,21 +382,10 @@ class Subscriber:
         self._deadline = hub.wheel.call_later(hub.limits.evict_grace, self._grace_over)
         self._drain(outlet)
 
-    def _uncount(self, outlet: Outlet) -> None:
-        """Take the backlog out of the instance's sum: it only shrinks from here on, and is gone after the grace."""
-        if self.state is not State.WINDING_DOWN:
-            self.channel.hub.backlog_bytes -= outlet.backlog.bytes
-
     def _stop_task(self) -> None:
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
-
-    def _warn(self, backlog: Backlog) -> None:
-        threshold = backlog.threshold() or "frames"
-        last_id = self.channel.id_of(backlog.last_seq)
-        backlog.push_control(slow_client_warning(backlog, last_id, threshold))
-        self.channel.hub.observer.warned(self.session, self.stream_id, threshold)
 
     def _beat(self) -> None:
         hub = self.channel.hub
@@ -417,7 +413,7 @@ class Subscriber:
             self._delivered += self._catch_up.replayed
             self._catch_up = None
         if self._outlet is not None:
-            self._uncount(self._outlet)
+            self._outlet.uncount()
         self.state = State.ENDED
         self._stop_task()
         for timer in (self._deadline, self._heartbeat, self._age):

@@ -18,6 +18,7 @@ from ringmere.core.errors import KeyReused, RingmereError, WrongLastEventId
 from ringmere.core.event import is_terminal
 from ringmere.core.limits import KIB, MIB
 from ringmere.log.port import Appended, Head, Row, SessionState, Stored
+from ringmere.log.shards import PROBE
 
 NS = 1_000_000_000
 _seq = attrgetter("seq")
@@ -34,6 +35,12 @@ class StoreWatcher(Protocol):
 
     def session_purged(self, session: str) -> None:
         """A purge of the session was recorded."""
+
+    def degraded_event(self, session: str, payload: bytes) -> None:
+        """An event went out without being stored."""
+
+    def storing_doubted(self, shard: int) -> None:
+        """An instance says that it cannot store in a shard."""
 
 
 class MemoryStream:
@@ -93,6 +100,7 @@ class MemoryStream:
                 del self.owners[messages.pop().seq]
             if not messages:
                 self.subjects.pop(session, None)
+        self.heads = {session: head for session, head in self.heads.items() if head.seq <= tail}
         self.tail = min(self.tail, tail)
         self.low = min(self.low, self.tail + 1)
 
@@ -122,7 +130,7 @@ class MemoryStore:
         self.streams = [MemoryStream(clock()) for _ in range(shards)]
         self.tables = [EpochTable(secrets.token_hex(8)) for _ in range(shards)]
         self.recorded = [(stream.created, 0) for stream in self.streams]
-        self.refusal: RingmereError | None = None
+        self.refusals: dict[int, RingmereError] = {}
 
     def stream(self, shard: int) -> MemoryStream:
         """Return a shard's stream as it is now, expired messages removed."""
@@ -133,8 +141,7 @@ class MemoryStore:
 
     def append(self, shard: int, session: str, row: Row, expected: int | None) -> Appended:
         """Store one row, or say why not; a known key is answered before the expectation is looked at."""
-        if self.refusal is not None:
-            raise self.refusal
+        self._check_storing(shard)
         stream = self.stream(shard)
         found = self.duplicate(stream, session, row)
         if found is not None:
@@ -144,8 +151,7 @@ class MemoryStore:
 
     def append_atomic(self, shard: int, session: str, rows: Sequence[Row], expected: int | None) -> list[Appended]:
         """Store all rows or none. All of them known by their keys: duplicates; some: their keys were reused."""
-        if self.refusal is not None:
-            raise self.refusal
+        self._check_storing(shard)
         stream = self.stream(shard)
         found = [self.duplicate(stream, session, row) for row in rows]
         known = [answer for answer in found if answer is not None]
@@ -246,9 +252,36 @@ class MemoryStore:
             watcher.epochs_changed(shard, changed)
         return changed
 
-    def refuse(self, error: RingmereError | None) -> None:
-        """Answer every append with ``error`` from now on, as a full or leaderless log does; None ends it."""
-        self.refusal = error
+    def refuse(self, error: RingmereError | None, shard: int | None = None) -> None:
+        """Answer every append with ``error`` from now on, as a full or leaderless log does; None ends it.
+
+        Without ``shard`` in all of them.
+        """
+        for each in range(self.shards) if shard is None else (shard,):
+            if error is None:
+                self.refusals.pop(each, None)
+            else:
+                self.refusals[each] = error
+
+    def probe(self, shard: int) -> None:
+        """Store a message that belongs to no session."""
+        self._check_storing(shard)
+        self._put(shard, self.stream(shard), PROBE, Row(b""))
+
+    def degraded(self, session: str, payload: bytes) -> None:
+        """Give an event to all handles without storing it."""
+        for watcher in tuple(self.watchers):
+            watcher.degraded_event(session, payload)
+
+    def doubt(self, shard: int) -> None:
+        """Tell all handles that one of them cannot store."""
+        for watcher in tuple(self.watchers):
+            watcher.storing_doubted(shard)
+
+    def _check_storing(self, shard: int) -> None:
+        error = self.refusals.get(shard)
+        if error is not None:
+            raise error
 
     def _put(self, shard: int, stream: MemoryStream, session: str, row: Row) -> Appended:
         now = self.clock()
