@@ -25,6 +25,10 @@ class Heard:
 
     def session_purged(self, session: str) -> None: ...
 
+    def degraded_event(self, session: str, payload: bytes) -> None: ...
+
+    def storing_doubted(self, shard: int) -> None: ...
+
 
 ROW = Row(make_payload("note", 1).payload)
 CALLS = [
@@ -41,6 +45,9 @@ CALLS = [
     ("sessions", "", "", 10),
     ("session", "s"),
     ("purge", "s"),
+    ("publish_degraded", "s", ROW.payload),
+    ("probe", 0),
+    ("doubt_storing", 0),
 ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ringmere.core.cursor import EpochTable
+from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer
 from ringmere.log.connect import ConnectOptions
 from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
@@ -36,6 +37,9 @@ class Rig(Protocol):
     async def cut(self, log: Log) -> None:
         """Take the log away from its instances."""
 
+    async def stop_storing(self) -> None:
+        """Let the log refuse every append while NATS itself works."""
+
 
 class MemoryRig:
     """A store in memory with a clock that the test moves."""
@@ -59,6 +63,10 @@ class MemoryRig:
     async def cut(self, log: Log) -> None:
         assert isinstance(log, MemoryLog)
         log.disconnect()
+
+    async def stop_storing(self) -> None:
+        assert self.store is not None
+        self.store.refuse(LogUnavailable("JetStream does not store"))
 
 
 class JetStreamRig:
@@ -92,6 +100,12 @@ class JetStreamRig:
         await self.server.kill()
         await eventually(lambda: not log.connected, "the loss of the server is noticed")
 
+    async def stop_storing(self) -> None:
+        assert self.settings is not None
+        async with connected(self.server) as connection:
+            for shard in range(self.settings.shards):
+                await api(connection, f"STREAM.DELETE.{stream_name(shard)}")
+
 
 @asynccontextmanager
 async def memory_rig() -> AsyncIterator[Rig]:
@@ -118,6 +132,8 @@ class Ear:
         self.connections: list[bool] = []
         self.tables: list[tuple[int, EpochTable]] = []
         self.purged: list[str] = []
+        self.degraded: list[tuple[str, bytes]] = []
+        self.doubted: list[int] = []
 
     def log_connected(self, connected: bool) -> None:
         self.connections.append(connected)
@@ -127,6 +143,12 @@ class Ear:
 
     def session_purged(self, session: str) -> None:
         self.purged.append(session)
+
+    def degraded_event(self, session: str, payload: bytes) -> None:
+        self.degraded.append((session, payload))
+
+    def storing_doubted(self, shard: int) -> None:
+        self.doubted.append(shard)
 
 
 class Live:

@@ -5,6 +5,7 @@
     Connection ── Leader ── query, Listing          what is stored
         │            └───── Outbox, Appender        what is to be stored
         ├── tail, Reader                            what was and is being stored, in order
+        ├── Degraded                                what cannot be stored
         └── Epochs, Purges                          what ids mean, and since when
 """
 
@@ -15,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
-from ringmere.core.errors import LogUnavailable, RingmereError
+from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.limits import Limits
 from ringmere.log import query, tail
 from ringmere.log.append import Appender
 from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.consumer import ConsumerReader
+from ringmere.log.degraded import Degraded
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
 from ringmere.log.listing import Listing
@@ -112,11 +114,13 @@ class JetStreamLog:
         outbox = Outbox(connection, lambda: self.max_event_bytes, limits, settings.timeout)
         self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
         self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
+        self._degraded = Degraded(connection, settings.timeout, self._degraded_event, self._storing_doubted)
 
     async def start(self) -> None:
         """Begin to watch epochs, purges and the connection."""
         await self._epochs.start()
         await self._purges.start()
+        await self._degraded.start()
         self.connection.on_state(self._state_changed)
         self._epochs.on_change(self._epochs_changed)
         self._purges.on_purge(self._purged)
@@ -214,8 +218,23 @@ class JetStreamLog:
             has_head=bool(self._settings.head_ttl),
         )
 
+    async def publish_degraded(self, session: str, payload: bytes) -> None:
+        """Send an event to the listeners of all instances without storing it."""
+        if len(payload) > self.max_event_bytes:
+            raise EventTooLarge(len(payload), self.max_event_bytes)
+        await self._degraded.publish(self._places.of(session).shard, session, payload)
+
+    async def probe(self, shard: int) -> None:
+        """Return when the shard has proved that it stores."""
+        await self._degraded.probe(shard)
+
+    async def doubt_storing(self, shard: int) -> None:
+        """Tell all instances that this one cannot store in a shard."""
+        self._degraded.doubt(shard)
+
     async def close(self) -> None:
         """Release everything."""
+        self._degraded.close()
         await self._reader.close()
         await self._purges.close()
         await self._epochs.close()
@@ -231,6 +250,14 @@ class JetStreamLog:
     def _epochs_changed(self, shard: int, table: EpochTable) -> None:
         if self._listener is not None:
             self._listener.epochs_changed(shard, table)
+
+    def _degraded_event(self, session: str, payload: bytes) -> None:
+        if self._listener is not None:
+            self._listener.degraded_event(session, payload)
+
+    def _storing_doubted(self, shard: int) -> None:
+        if self._listener is not None and shard < self._settings.shards:
+            self._listener.storing_doubted(shard)
 
     def _purged(self, session: str) -> None:
         if self._listener is not None:

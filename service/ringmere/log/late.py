@@ -138,6 +138,18 @@ class LateLog:
         """See :meth:`Log.purge`."""
         await self._there().purge(session)
 
+    async def publish_degraded(self, session: str, payload: bytes) -> None:
+        """See :meth:`Log.publish_degraded`."""
+        await self._there().publish_degraded(session, payload)
+
+    async def probe(self, shard: int) -> None:
+        """See :meth:`Log.probe`."""
+        await self._there().probe(shard)
+
+    async def doubt_storing(self, shard: int) -> None:
+        """See :meth:`Log.doubt_storing`."""
+        await self._there().doubt_storing(shard)
+
     async def close(self) -> None:
         """Close the log that has arrived, if any."""
         if self._log is not None:

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
-from ringmere.core.session import check_session_id
+from ringmere.core.session import check_session_id, is_session_id
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.port import (
     Appended,
@@ -173,7 +173,7 @@ class MemoryLog:
             session
             for shard in range(self.store.shards)
             for session in self.store.stream(shard).subjects
-            if session.startswith(prefix) and session > after
+            if session.startswith(prefix) and session > after and is_session_id(session)
         )
         states = [self.store.state(self.shard_of(session), session) for session in names[:limit]]
         found = [state for state in states if state is not None]
@@ -186,6 +186,22 @@ class MemoryLog:
     async def purge(self, session: str) -> None:
         """Remove the session's messages and its head."""
         self.store.purge(await self._call("purge", session), session)
+
+    async def publish_degraded(self, session: str, payload: bytes) -> None:
+        """Send an event to the listeners of all instances without storing it."""
+        await self._call("publish_degraded", session)
+        self._fits(Row(payload))
+        self.store.degraded(session, payload)
+
+    async def probe(self, shard: int) -> None:
+        """Store a message that belongs to no session."""
+        await self._enter("probe", "")
+        self.store.probe(shard)
+
+    async def doubt_storing(self, shard: int) -> None:
+        """Tell all instances that this one cannot store in a shard."""
+        await self._enter("doubt_storing", "")
+        self.store.doubt(shard)
 
     async def close(self) -> None:
         """Leave the store."""
@@ -248,6 +264,16 @@ class MemoryLog:
         """Pass a purge on."""
         if self._listener is not None:
             self._listener.session_purged(session)
+
+    def degraded_event(self, session: str, payload: bytes) -> None:
+        """Pass on an event that is not stored, unless it is lost on the way."""
+        if self.connected and self._listener is not None:
+            asyncio.get_running_loop().call_soon(self._listener.degraded_event, session, payload)
+
+    def storing_doubted(self, shard: int) -> None:
+        """Pass on that an instance cannot store."""
+        if self.connected and self._listener is not None:
+            asyncio.get_running_loop().call_soon(self._listener.storing_doubted, shard)
 
     def forget_tail(self, session: str, tail: MemoryTail) -> None:
         """Drop a closed tail."""

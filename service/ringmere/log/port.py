@@ -100,6 +100,12 @@ class LogListener(Protocol):
     def session_purged(self, session: str) -> None:
         """A purge of the session was recorded, here or on another instance."""
 
+    def degraded_event(self, session: str, payload: bytes) -> None:
+        """An event went out to live readers without being stored, by this instance or another (contract 8.2)."""
+
+    def storing_doubted(self, shard: int) -> None:
+        """An instance, maybe this one, says that it cannot store in a shard."""
+
 
 class Log(Protocol):
     """A durable log of sessions, each a ring of the newest ``ring_size`` messages plus a fence (contract 1)."""
@@ -175,6 +181,24 @@ class Log(Protocol):
 
     async def purge(self, session: str) -> None:
         """Remove the session's messages and its head, and tell every instance."""
+
+    async def publish_degraded(self, session: str, payload: bytes) -> None:
+        """Send an event to the listeners of all instances without storing it; at most once (contract 8.2).
+
+        Returns when NATS has taken it. Raises ``LogUnavailable`` and ``EventTooLarge``.
+        """
+
+    async def probe(self, shard: int) -> None:
+        """Return when the shard has proved that it stores: it has stored a message that belongs to no session.
+
+        No reader, list or bound of a session ever shows it. Raises ``LogUnavailable`` or ``PublishUnconfirmed``.
+        """
+
+    async def doubt_storing(self, shard: int) -> None:
+        """Tell all instances that this one cannot store in a shard, so that they look for themselves.
+
+        Raises ``LogUnavailable``.
+        """
 
     async def close(self) -> None:
         """Release everything; nothing is flushed, for every append was acknowledged."""

@@ -13,6 +13,9 @@ from ringmere.core.limits import MAX_SHARDS
 SHARD_CACHE = 65_536
 """Session ids whose shard is remembered; beyond it the least recently used go."""
 
+PROBE = "!probe"
+"""Stands in a subject where a session id would, and can be none: for what belongs to no session."""
+
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 
