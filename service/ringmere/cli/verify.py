@@ -114,7 +114,7 @@ def verify(
         _duration("--kill-nats", kill_nats, 0.0),
         _duration("--stall-gateway", stall_gateway, 0.0),
     )
-    seconds = _duration("--duration", duration, 0.0)
+    seconds = _positive("--duration", _duration("--duration", duration, 0.0))
     own = _own(server, embedded, [gateways, cluster, replicas, keep or None], faults)
     if own:
         _check_faults(faults, seconds)
@@ -124,7 +124,7 @@ def verify(
         sessions=sessions,
         readers=readers,
         rate=rate,
-        duration=_positive("--duration", seconds),
+        duration=seconds,
         size=_size("--size", size),
         drop_every=_duration("--drop-every", drop_every, 0.0),
         max_silence=_duration("--max-silence", max_silence, USUAL_SILENCE + (STALL if faults.stall_gateway else 0.0)),
@@ -163,7 +163,7 @@ def _check_faults(faults: Faults, seconds: float) -> None:
         ("--kill-nats", faults.kill_nats),
         ("--stall-gateway", faults.stall_gateway),
     ):
-        if every >= seconds:
+        if every and every >= seconds:
             raise InvalidParameter("fault_too_rare", f"{flag} {every:g}s does not happen within --duration")
 
 

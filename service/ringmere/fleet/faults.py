@@ -30,7 +30,8 @@ class Saboteur:
         self._fleet = fleet
         self._faults = faults
         self._one_at_a_time = asyncio.Lock()
-        self._done: list[Fault] = []
+        self.done: list[Fault] = []
+        """What was broken and mended so far, by the monotonic clock."""
         self._killed = itertools.cycle(fleet.gateways)
         self._stalled = itertools.cycle(reversed(fleet.gateways))
         self._roles = itertools.cycle(ROLES)
@@ -38,7 +39,7 @@ class Saboteur:
     @property
     def latest(self) -> str:
         """What was broken last, for people."""
-        return self._done[-1].what if self._done else ""
+        return self.done[-1].what if self.done else ""
 
     async def run(self, over: asyncio.Event) -> list[Fault]:
         """Break and mend until ``over``; return what was done. Raises :class:`FleetError` when mending fails."""
@@ -52,7 +53,7 @@ class Saboteur:
                 if every:
                     group.create_task(self._again_and_again(every, fault, over))
             group.create_task(over.wait())
-        return self._done
+        return self.done
 
     async def _again_and_again(
         self, every: float, fault: Callable[[], Coroutine[Any, Any, str]], over: asyncio.Event
@@ -67,7 +68,7 @@ class Saboteur:
                     return
                 at = time.monotonic()
                 what = await fault()
-                self._done.append(Fault(at, what, time.monotonic() - at))
+                self.done.append(Fault(at, what, time.monotonic() - at))
 
     async def _kill_gateway(self) -> str:
         gateway = next(self._killed)

@@ -43,6 +43,11 @@ class Gateway:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
+    def pid(self) -> int | None:
+        """The process's number, None when there is none."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the process is alive."""
         return self._process is not None and self._process.returncode is None

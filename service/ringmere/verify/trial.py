@@ -21,7 +21,7 @@ from ringmere.verify.report import Fault, Report
 from ringmere.verify.witness import Witness
 from ringmere.verify.writer import Writer
 
-CONNECT_DEADLINE = 30.0
+CONNECT_DEADLINE = 15.0
 """Seconds until all readers must have a stream."""
 TICK = 0.05
 """Interval in which verify looks whether it is late itself."""
