@@ -231,6 +231,12 @@ class World:
         reader.attach(client)
         return client
 
+    async def stalled(self, session: str = S1, **options: Any) -> Client:
+        """Connect a live client that reads nothing more from now on."""
+        client = await self.connect(session=session, **options)
+        client.pause()
+        return client
+
     async def settle(self, seconds: float = 0.2) -> None:
         """Let everything happen that needs no more than ``seconds`` of virtual time."""
         await asyncio.sleep(seconds)

@@ -44,6 +44,11 @@ class Wheel:
             self._handle = None
         self._slots.clear()
 
+    @property
+    def pending(self) -> int:
+        """Timers that have neither fired nor been cancelled."""
+        return sum(len(slot) for slot in self._slots.values())
+
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` once after ``delay`` seconds, at most a tick late."""
         due = self._now + max(1, round(delay / TICK) + (delay > 0))
