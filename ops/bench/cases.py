@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import machine
@@ -26,7 +26,7 @@ class Scale:
     slow_seconds: float = 20.0
     sessions: int = 1000
     step_seconds: float = 5.0
-    first_rate: float = 2000.0
+    first_rate: float = 4000.0
     growth: float = 1.5
     bisections: int = 3
     top_rate: float = 400_000.0
@@ -126,8 +126,8 @@ def many_sessions(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     """1 reader in each of many sessions: the highest rate that is kept, and the delay at a fixed rate."""
     out = Outcome()
 
-    def step(rate: float) -> Measured:
-        with stack(tools, who) as on:
+    def step(rate: float, contender: Contender = who) -> Measured:
+        with stack(tools, contender) as on:
             return _run(on, scale.sessions, scale.sessions, 30.0, rate=rate, seconds=scale.step_seconds)
 
     best = _highest_rate(step, scale, out)
@@ -138,8 +138,19 @@ def many_sessions(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     out.numbers["p50_ms"] = run.read["p50_ms"]
     out.numbers["p99_ms"] = run.read["p99_ms"]
     out.numbers["kept_rate"] = float(_kept(run, scale.delay_rate))
+    out.numbers["server_us"] = _server_us(run)
     out.notes += run.faults
+    if who.without_heads:
+        run = step(scale.delay_rate, replace(who, arguments=(*who.arguments, *who.without_heads)))
+        run.label = "fixed rate, " + " ".join(who.without_heads)
+        out.runs.append(run)
+        out.numbers["server_us_without_heads"] = _server_us(run)
+        out.notes += run.faults
     return out
+
+
+def _server_us(run: Measured) -> float:
+    return run.cpu["nats-server"] / max(run.read["events"], 1) * 1e6
 
 
 def _kept(run: Measured, rate: float) -> bool:

@@ -44,6 +44,15 @@ def settled_rss_kib(pid: int, calm: float, deadline: float = 20.0) -> int:
     return rss_kib(pid)
 
 
+def _revision() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "not in a git checkout"
+    return done.stdout.strip()
+
+
 def describe(nats_server: Path) -> dict[str, str]:
     """Return what a reader needs to place the numbers: cores, memory, kernel, versions."""
     cpu = [
@@ -58,4 +67,5 @@ def describe(nats_server: Path) -> dict[str, str]:
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {version(name)}" for name in packages),
         "server": server,
+        "revision": _revision(),
     }

@@ -48,6 +48,8 @@ def rows(scale: Scale) -> tuple[Row, ...]:
         Row("b", "max_events_per_s", f"{many}: highest rate kept, events/s", _count, True, "≥ 4×", _times(4)),
         Row("b", "p50_ms", f"{fast}: p50 delay, ms", _decimal, False),
         Row("b", "p99_ms", f"{fast}: p99 delay, ms", _decimal, False, "≤ 10 ms", _at_most(10)),
+        Row("b", "server_us", f"{fast}: CPU of nats-server, µs per event", _decimal, False),
+        Row("b", "server_us_without_heads", f"{fast}, without head streams: the same", _decimal, False),
         Row("c", "seconds", f"{again}: s until all have all", _decimal, False, "≥ 50×", _times(1 / 50, less=True)),
         Row(
             "d",

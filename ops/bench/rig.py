@@ -44,6 +44,8 @@ class Contender:
     arguments: tuple[str, ...]
     nats_flag: str
     readiness: str | None
+    without_heads: tuple[str, ...] = ()
+    """Flags that switch head streams off; empty for a gateway that has none."""
 
     def command(self, nats_url: str) -> list[str]:
         return [sys.executable, *self.arguments, self.nats_flag, nats_url]
@@ -58,6 +60,7 @@ RINGMERE = Contender(
     ),
     nats_flag="--nats-url",
     readiness="/readyz",
+    without_heads=("--head-ttl", "0"),
 )  # fmt: skip
 NAIVE = Contender(
     name="naive",
