@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmere.core.backlog import TRANSITIONS, Backlog, Frame, Level, State
+from ringmere.core.backlog import TRANSITIONS, Backlog, Frame, Level, Overflow, State
+from ringmere.core.frames import control_frame
 from ringmere.core.limits import MAX_MAX_QUEUED, MIB, MIN_MAX_QUEUED
 from ringmere.core.reasons import CloseReason
 
@@ -151,6 +152,56 @@ def test_clear_forgets_the_frames() -> None:
     filled(backlog, 5)
     backlog.clear()
     assert (backlog.frames, backlog.bytes, backlog.take(1000)) == (0, 0, b"")
+
+
+def test_a_reader_that_is_not_evicted_is_told_of_the_overflow_and_takes_offers_again_once_drained() -> None:
+    backlog = Backlog(16, MIB, Overflow.CATCHUP)
+    filled(backlog, 16)
+    assert backlog.offer(frame(17)) is CloseReason.QUEUE_OVERFLOW
+    assert (backlog.frames, backlog.last_seq, backlog.state, backlog.evicted) == (16, 16, State.WARNED, None)
+    drain_to(backlog, 0)
+    assert backlog.offer(frame(30)) is False
+    assert backlog.state is State.OK
+
+
+def test_it_knows_the_newest_event_that_was_handed_over() -> None:
+    backlog = Backlog(16, MIB)
+    backlog.begin(7)
+    assert (backlog.handed, backlog.last_seq) == (7, 7)
+    filled(backlog, 3)
+    backlog.push_control(b"control")
+    backlog.take(1)
+    assert (backlog.handed, backlog.last_seq) == (8, 10)
+    backlog.take(1000)
+    assert (backlog.handed, backlog.last_seq) == (10, 10)
+
+
+VERDICT = control_frame("state_resync_required", {"reason": "ring_evicted"}, 1)
+WARNING = control_frame("slow_client_warning", {"threshold": "frames"}, 1)
+
+
+def test_events_that_will_be_read_again_are_dropped_with_the_verdicts_between_them_and_nothing_else() -> None:
+    backlog = Backlog(16, MIB)
+    filled(backlog, 4)
+    backlog.take(1)
+    backlog.push_control(WARNING)
+    backlog.push_control(VERDICT)
+    filled(backlog, 1)
+    assert backlog.drop_events() == 4
+    assert (backlog.frames, backlog.bytes, backlog.last_seq) == (0, 0, 1)
+    assert backlog.take(1000) == WARNING
+
+
+def test_a_verdict_at_the_end_is_dropped_but_one_before_an_event_or_another_frame_stays() -> None:
+    backlog = Backlog(16, MIB)
+    backlog.push_control(VERDICT)
+    filled(backlog, 1)
+    backlog.drop_trailing_verdict()
+    backlog.push_control(WARNING)
+    backlog.drop_trailing_verdict()
+    backlog.push_control(VERDICT)
+    backlog.drop_trailing_verdict()
+    assert backlog.take(1000) == VERDICT + b"<1>" + WARNING
 
 
 class Model:

@@ -1,8 +1,8 @@
-"""The bounded queue of one reader, as a literal table (contract 6.1 to 6.6).
+"""The bounded queue of one reader, as a literal table (contract 6.1 to 6.8).
 
 What is in it was accepted for a reader whose transport cannot take it now. It never waits and never
-drops silently: an offer is accepted, accepted with a warning due, or refused with the reason of the
-eviction.
+drops silently: an offer is accepted, accepted with a warning due, or refused with the reason. For most
+readers that is the end; one that asked for it reads on from the log instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from collections import deque
 
 import msgspec
 
+from ringmere.core.coalesce import Parts, Rules, Run
+from ringmere.core.frames import is_verdict
 from ringmere.core.reasons import CloseReason
+
+
+class Overflow(enum.Enum):
+    """What a reader asked for when its backlog is full: to be evicted, or to read on from the log (contract 6.7)."""
+
+    EVICT = "evict"
+    CATCHUP = "catchup"
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -62,47 +71,101 @@ class Backlog:
     """The frames accepted for one reader and not yet handed to its transport.
 
     ``max_frames`` and ``max_bytes`` are the caps of contract 6.2. Control frames pass through
-    :meth:`push_control`: they keep their place in the order and count for neither cap.
+    :meth:`push_control`: they keep their place in the order and count for neither cap. With ``rules`` an event
+    is made one with the newest in the queue where they allow it, before the caps are asked (contract 6.8).
     """
 
     THRESHOLDS = ("frames", "bytes", "frames_and_bytes")
     """What :meth:`threshold` can name."""
 
-    __slots__ = ("bytes", "evicted", "frames", "last_seq", "max_bytes", "max_frames", "queue", "state")
+    __slots__ = (
+        "_rules",
+        "_run",
+        "bytes",
+        "evicted",
+        "frames",
+        "handed",
+        "last_seq",
+        "max_bytes",
+        "max_frames",
+        "merged",
+        "overflow",
+        "queue",
+        "state",
+    )
 
-    def __init__(self, max_frames: int, max_bytes: int) -> None:
+    def __init__(
+        self, max_frames: int, max_bytes: int, overflow: Overflow = Overflow.EVICT, rules: Rules | None = None
+    ) -> None:
         self.max_frames = max_frames
         self.max_bytes = max_bytes
+        self.overflow = overflow
         self.queue: deque[Frame] = deque()
+        """Its newest event may still be without what was merged into it; :meth:`take` has it whole."""
         self.frames = 0
         self.bytes = 0
         self.last_seq = 0
+        """The newest event that was accepted."""
+        self.handed = 0
+        """The newest event that was taken out, or what :meth:`begin` said."""
+        self.merged = 0
+        """Events that have become part of the one before them."""
         self.state = State.OK
         self.evicted: CloseReason | None = None
+        self._rules = rules or None
+        self._run: Run | None = None
+
+    def begin(self, seq: int) -> None:
+        """Start to queue behind ``seq``, the newest event that went another way; only while nothing is queued."""
+        self.last_seq = self.handed = seq
 
     def offer(self, frame: Frame) -> CloseReason | bool:
-        """Offer one event. Return the reason of an eviction, or whether a warning is due right behind it.
+        """Offer one event. Return why there is no room for it, or whether a warning is due right behind it.
 
-        The order of the questions is contract 6.3's. After an eviction nothing is accepted any more: every
-        later offer gets the same reason.
+        The order of the questions is contract 6.3's. A reader that is evicted for it gets nothing any more:
+        every later offer has the same answer.
         """
         if self.evicted is not None:
             return self.evicted
-        if self.frames >= self.max_frames:
-            return self._evict(CloseReason.QUEUE_OVERFLOW)
-        if self.frames and self.bytes + frame.size > self.max_bytes:
-            return self._evict(CloseReason.QUEUE_BYTES_OVERFLOW)
-        self.queue.append(frame)
-        self.frames += 1
-        self.bytes += frame.size
+        parts = self._rules.take_apart(frame.sse, frame.size) if self._rules is not None and frame.seq else None
+        if parts is None or not self._merge(parts):
+            if self.frames >= self.max_frames:
+                return self._refuse(CloseReason.QUEUE_OVERFLOW)
+            if self.frames and self.bytes + frame.size > self.max_bytes:
+                return self._refuse(CloseReason.QUEUE_BYTES_OVERFLOW)
+            self._close_run()
+            self.queue.append(frame)
+            self._run = Run(parts, frame.size) if parts is not None else None
+            self.frames += 1
+            self.bytes += frame.size
         self.last_seq = frame.seq or self.last_seq
         self.state, warn = TRANSITIONS[self.state, self.level()]
         return warn
 
-    def _evict(self, reason: CloseReason) -> CloseReason:
-        self.state = State.EVICTED
-        self.evicted = reason
+    def _refuse(self, reason: CloseReason) -> CloseReason:
+        if self.overflow is Overflow.EVICT:
+            self.state = State.EVICTED
+            self.evicted = reason
         return reason
+
+    def _merge(self, parts: Parts) -> bool:
+        """Make an event part of the queue's newest one, unless they differ or the byte cap would not hold it."""
+        run = self._run
+        if run is None or not run.takes(parts):
+            return False
+        more = run.size_with(parts) - run.size
+        if self.bytes + more > self.max_bytes:
+            return False
+        run.add(parts)
+        self.bytes += more
+        self.merged += 1
+        return True
+
+    def _close_run(self) -> None:
+        """Put the newest event into the queue as what has become of it; nothing is merged into it any more."""
+        run, self._run = self._run, None
+        if run is not None and run.events > 1:
+            self.queue[-1] = Frame(self.last_seq, run.sse(), run.size)
 
     def level(self) -> Level:
         """Return the fill level. Compared as 8·n against 3·cap and 6·cap, so there is no rounding."""
@@ -120,6 +183,7 @@ class Backlog:
 
     def push_control(self, sse: bytes) -> None:
         """Queue a control frame at this place of the order; it counts for neither cap."""
+        self._close_run()
         self.queue.append(Frame(0, sse, 0))
 
     def take(self, limit: int) -> bytes:
@@ -127,15 +191,36 @@ class Backlog:
         parts: list[bytes] = []
         taken = 0
         while self.queue and taken < limit:
+            if len(self.queue) == 1:
+                self._close_run()
             frame = self.queue.popleft()
             parts.append(frame.sse)
             taken += len(frame.sse)
             if frame.size:
                 self.frames -= 1
                 self.bytes -= frame.size
+                self.handed = frame.seq or self.handed
         return b"".join(parts)
+
+    def drop_events(self) -> int:
+        """Forget the events, to be read again behind :attr:`handed`; return how many. Control frames stay.
+
+        A verdict between them goes too: whoever reads again meets its gap again. What was not stored is lost.
+        """
+        dropped = self.frames
+        self._run = None
+        self.queue = deque([frame for frame in self.queue if not frame.size and not is_verdict(frame.sse)])
+        self.frames = self.bytes = 0
+        self.last_seq = self.handed
+        return dropped
+
+    def drop_trailing_verdict(self) -> None:
+        """Forget a verdict behind which nothing was accepted: whoever reads on from the log meets its gap."""
+        if self.queue and not self.queue[-1].seq and is_verdict(self.queue[-1].sse):
+            self.queue.pop()
 
     def clear(self) -> None:
         """Forget all frames (the reader is gone)."""
+        self._run = None
         self.queue.clear()
         self.frames = self.bytes = 0

@@ -19,6 +19,9 @@ MAX_DECODED_BYTES = 16 * MIB
 """What an SSE decoder buffers of one event before it gives up; far above any event a default log takes."""
 MAX_RETRY_MS = 3_600_000
 """Longest reconnection time that a decoder reports, whatever ``retry:`` says (one hour)."""
+MAX_OVERTAKES = 3
+OVERTAKES_WITHIN = 60.0
+"""A reader that retention has overtaken so often within so many seconds is too slow for its ring (contract 6.7)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,8 @@ class CatchUp:
         self.position = max(self.position, channel.last)
         if self._announce:
             self._complete(outlet)
+        if self._overtakes is not None:
+            channel.hub.observer.caught_up(channel.session, self.replayed)
 
     def _tell_gap(self, earliest: int) -> None:
         """Write the verdict frame that is due before the next event (contract 4.7)."""

@@ -29,7 +29,7 @@ def take_turn(backlog: Backlog, turn: Sequence[Frame], warn: Callable[[], None])
     """Offer a turn's frames in their order; ``warn`` is called where a warning is due, right behind the event."""
     size, merged = backlog.bytes, backlog.merged
     for index, frame in enumerate(turn):
-        if not frame.seq:
+        if not frame.size:
             backlog.push_control(frame.sse)
             continue
         answer = backlog.offer(frame)

@@ -51,8 +51,8 @@ class Observer:
     def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
         """A slow reader reads on from the log; ``reason`` is what another one would have been evicted for."""
 
-    def caught_up(self, session: str, stream_id: str, events: int) -> None:
-        """Such a reader is live again; it has read ``events`` from the log."""
+    def caught_up(self, session: str, events: int) -> None:
+        """Such a reader is live again; ``events`` came from the log or the window since."""
 
     def coalesced(self, session: str, events: int) -> None:
         """In a backlog, ``events`` became part of the one before them."""

@@ -270,10 +270,12 @@ class Subscriber:
 
     def relieve(self) -> None:
         """Give the backlog's memory back: a reader that may read it again from the log does so, others are evicted."""
-        outlet, live = self._outlet, self.state is State.LIVE
-        position = outlet.backlog.handed if outlet is not None and outlet.backlog.overflow is Overflow.CATCHUP else 0
-        again = position and (live or (self._catch_up is not None and self._catch_up.step_back(position)))
-        if outlet is None or not again:
+        outlet = self._outlet
+        if outlet is None or not outlet.backlog.frames or self.state is State.WINDING_DOWN:
+            return
+        position = outlet.backlog.handed if outlet.backlog.overflow is Overflow.CATCHUP else 0
+        live = self._catch_up is None
+        if not position or not (self._catch_up is None or self._catch_up.step_back(position)):
             self.evict(CloseReason.QUEUE_BYTES_OVERFLOW)
             return
         self._delivered -= outlet.forget()
