@@ -21,7 +21,7 @@ async def test_what_another_program_puts_on_a_subject_of_no_session_is_passed_ov
     await degraded.start()
     for subject in ("ringmere.degraded.0.a/b", f"ringmere.degraded.x.{PROBE}", f"ringmere.degraded.\u0663.{PROBE}"):
         connection.send(subject, b"1")
-    await degraded.publish(1, "s", b"2")
+    await degraded.publish(1, "s", [b"2"])
     await eventually(lambda: bool(events), "the good one arrives")
     assert (events, doubts) == ([("s", b"2")], [])
     degraded.close()
@@ -32,10 +32,10 @@ async def test_a_closed_one_hears_nothing(connection: Connection) -> None:
     degraded = Degraded(connection, 2.0, lambda session, _: events.append(session), lambda _: None)
     await degraded.start()
     degraded.close()
-    await degraded.publish(0, "s", b"1")
+    await degraded.publish(0, "s", [b"1"])
     again = Degraded(connection, 2.0, lambda session, _: events.append(f"{session} again"), lambda _: None)
     await again.start()
-    await again.publish(0, "s", b"2")
+    await again.publish(0, "s", [b"2"])
     await eventually(lambda: bool(events), "the second hears it")
     assert events == ["s again"]
 

@@ -45,7 +45,7 @@ CALLS = [
     ("sessions", "", "", 10),
     ("session", "s"),
     ("purge", "s"),
-    ("publish_degraded", "s", ROW.payload),
+    ("publish_degraded", "s", [ROW.payload]),
     ("probe", 0),
     ("doubt_storing", 0),
 ]

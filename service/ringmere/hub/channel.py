@@ -55,6 +55,8 @@ class Channel:
         """Whether the newest event is terminal (contract 2.9)."""
         self.active_at = 0.0
         """Loop time of the newest fan-out."""
+        self.told: frozenset[Subscriber] = frozenset()
+        """Readers that know of a degradation and not of its end yet (contract 8.2)."""
         self.joined_at = 0.0
         """Loop time at which a reader was last served from the window."""
         self.table = hub.log.epochs(session)
@@ -136,6 +138,13 @@ class Channel:
             self.closed = batch.closed
             self.events += len(batch.frames)
         self.flush()
+
+    def take_unstored(self, frame: Frame) -> None:
+        """Take a frame that no log has into this turn: an event that could not be stored, or a notice of that."""
+        self.events += bool(frame.size)
+        self._push(frame)
+        if self._turn_bytes >= self.hub.limits.turn_bytes:
+            self.flush()
 
     def push_gap(self, last: int, earliest: int) -> None:
         """Put a ``ring_evicted`` verdict into the live stream: between ``last`` and ``earliest`` something is gone."""
@@ -219,10 +228,13 @@ class Channel:
                 direct += reader.offer(turn, raw, before)
         self.flushed = self.last
         events = [frame for frame in turn if frame.seq]
-        self.window.add(events, self.feed.last_time_ns)
-        self.active_at = self.feed.confirmed_at = self._now()
-        if direct and events:
-            self.hub.count_delivered(len(events) * direct, len(raw) * direct, self.feed.last_time_ns)
+        if events:
+            self.window.add(events, self.feed.last_time_ns)
+            self.active_at = self.feed.confirmed_at = self._now()
+        count = len(events) if len(events) == len(turn) else sum(1 for frame in turn if frame.size)
+        if direct and count:
+            time_ns = self.feed.last_time_ns if events else 0
+            self.hub.count_delivered(count * direct, len(raw) * direct, time_ns)
         if self.closed:
             for reader in self.readers:
                 reader.finish(CloseReason.SESSION_CLOSED)
@@ -296,6 +308,7 @@ class Channel:
         """Add a live reader."""
         self.readers = (*self.readers, reader)
         self.joined_at = self._now()
+        self.hub.breakers.greet(self, reader)
 
     def leave(self, reader: Subscriber) -> None:
         """Remove a live reader, at once, also in the middle of a fan-out."""

@@ -20,7 +20,9 @@ from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.admission import Admission
+from ringmere.hub.breaker import Breakers
 from ringmere.hub.channel import Channel
+from ringmere.hub.degraded import hand_out
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.observer import Observer
 from ringmere.hub.pace import Pace
@@ -55,6 +57,8 @@ class HubStats:
     backlog_bytes_max: int
     window_bytes: int
     log_connected: bool
+    log_degraded: dict[int, bool]
+    """Whether publishes are refused, for each shard that has been published to (contract 8.2)."""
 
 
 class Hub:
@@ -90,8 +94,9 @@ class Hub:
         self._channels: dict[str, Channel] = {}
         self._dirty: list[Channel] = []
         self._draining = False
-        self._sweep = Sweep(self)
-        self._publisher = Publisher(log, self.observer)
+        self.sweep = Sweep(self)
+        self.breakers = Breakers(self)
+        self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
 
     # -- life ------------------------------------------------------------------------------------------
@@ -100,7 +105,7 @@ class Hub:
         """Begin to serve, on the running loop."""
         self.log.listen(self)
         self.wheel.start()
-        self._sweep.start()
+        self.sweep.start()
 
     async def close(self) -> None:
         """End all streams and every task. The log stays open: it is the caller's."""
@@ -111,7 +116,8 @@ class Hub:
                 if not reader.ended:
                     reader.drop(CloseReason.SHUTDOWN)
             self.discard(channel)
-        await self._sweep.stop()
+        await self.breakers.stop()
+        await self.sweep.stop()
         self.wheel.stop()
 
     async def drain(self) -> None:
@@ -142,6 +148,13 @@ class Hub:
         if atomic or expected_id is not None:
             return [*await self._publisher.all_or_none(session, drafts, expected_id)]
         return await self._publisher.each(session, drafts)
+
+    async def publish_degraded(self, session: str, drafts: list[Draft]) -> bool:
+        """Send events to live readers if the session's shard cannot store now; return whether it came to that (8.2).
+
+        They get no id and are in no log. Raises ``LogUnavailable``.
+        """
+        return await self._publisher.degraded(session, drafts)
 
     async def close_session(self, session: str) -> Published:
         """Publish the terminal event ``session_closed`` (contract 10.4).
@@ -215,7 +228,7 @@ class Hub:
 
     def _tell_delivered(self) -> None:
         tally, self._tally = self._tally, Tally()
-        lag = (self.clock() - tally.oldest_ns) / 1e9
+        lag = (self.clock() - tally.oldest_ns) / 1e9 if tally.oldest_ns else None
         self.observer.delivered("sse", tally.events, tally.size, lag)
 
     def check_windows(self) -> None:
@@ -230,7 +243,7 @@ class Hub:
         """Look at every channel's tail once the log is back."""
         self.observer.log_connected(connected)
         if connected:
-            self._sweep.all_now()
+            self.sweep.all_now()
 
     def epochs_changed(self, shard: int, table: EpochTable) -> None:
         """Let the channels of a shard follow its new epoch."""
@@ -244,6 +257,16 @@ class Hub:
         channel = self._channels.get(session)
         if channel is not None and channel.started:
             channel.purged()
+
+    def degraded_event(self, session: str, payload: bytes) -> None:
+        """Hand an event that could not be stored to the session's live readers here."""
+        channel = self._channels.get(session)
+        if channel is not None and channel.readers:
+            hand_out(channel, payload)
+
+    def storing_doubted(self, shard: int) -> None:
+        """Look whether the shard stores: an instance could not."""
+        self.breakers.warned(shard)
 
     # -- state -----------------------------------------------------------------------------------------
 
@@ -286,4 +309,5 @@ class Hub:
             backlog_bytes_max=max((backlog.bytes for backlog in backlogs), default=0),
             window_bytes=self.window_budget.used,
             log_connected=self.log.connected,
+            log_degraded=self.breakers.open,
         )

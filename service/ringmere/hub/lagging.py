@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ringmere.core.backlog import Backlog, Frame
+from ringmere.core.backlog import Backlog, Frame, Overflow
+from ringmere.core.frames import is_verdict
 from ringmere.core.limits import MAX_OVERTAKES, OVERTAKES_WITHIN
 from ringmere.core.reasons import CloseReason
 
@@ -34,11 +35,22 @@ def take_turn(backlog: Backlog, turn: Sequence[Frame], warn: Callable[[], None])
             continue
         answer = backlog.offer(frame)
         if isinstance(answer, CloseReason):
-            left = sum(1 for rest in turn[index:] if rest.seq)
+            rest = turn[index:]
+            if backlog.overflow is Overflow.CATCHUP:
+                _keep_notices(backlog, rest)
+            left = sum(1 for frame in rest if frame.size)
             return Taken(backlog.bytes - size, backlog.merged - merged, left, answer, frame.size)
         if answer:
             warn()
     return Taken(backlog.bytes - size, backlog.merged - merged)
+
+
+def _keep_notices(backlog: Backlog, rest: Sequence[Frame]) -> None:
+    """Queue the control frames of a turn's rest, whose events will come from the log, and with them the verdicts."""
+    backlog.drop_trailing_verdict()
+    for frame in rest:
+        if not frame.size and not is_verdict(frame.sse):
+            backlog.push_control(frame.sse)
 
 
 class Overtakes:

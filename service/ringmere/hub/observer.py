@@ -13,7 +13,7 @@ class Observer:
     """The events of a hub. ``transport`` is ``sse`` or ``websocket``; times are seconds, sizes bytes."""
 
     def published(self, outcome: str, events: int, seconds: float) -> None:
-        """A publish request ended; ``outcome`` is ``stored``, ``duplicate`` or an error code."""
+        """A publish request ended; ``outcome`` is ``stored``, ``duplicate``, ``degraded`` or an error code."""
 
     def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
         """A stream was accepted."""
@@ -68,6 +68,12 @@ class Observer:
 
     def log_connected(self, connected: bool) -> None:
         """The connection to the log was lost or is back."""
+
+    def log_degraded(self, shard: int, reason: str) -> None:
+        """The log does not store in a shard: publishes are refused at once from now on (contract 8.2)."""
+
+    def log_restored(self, shard: int, seconds: float) -> None:
+        """The shard stores again, after so many seconds."""
 
     def epoch_added(self, shard: int, token: str) -> None:
         """A shard's epoch table has a new row."""

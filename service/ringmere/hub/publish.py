@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringmere.core.cursor import split_id
-from ringmere.core.errors import RingmereError, WrongLastEventId
+from ringmere.core.errors import LogUnavailable, RingmereError, WrongLastEventId
 from ringmere.core.event import Draft
+from ringmere.hub.breaker import Breakers
 from ringmere.hub.observer import Observer
 from ringmere.log.port import Appended, Log, Row
 
@@ -24,16 +25,19 @@ class Published(NamedTuple):
 class Publisher:
     """Appends to the log and watches how it went."""
 
-    def __init__(self, log: Log, observer: Observer) -> None:
+    def __init__(self, log: Log, observer: Observer, breakers: Breakers) -> None:
         self._log = log
         self._observer = observer
+        self._breakers = breakers
 
     async def one(self, session: str, draft: Draft, expected_id: int | None) -> Published:
         """Store one event; raises what :meth:`ringmere.log.port.Log.append` raises."""
         began = time.monotonic()
         try:
+            self._breakers.check(session)
             expected = await self._expected_sequence(session, expected_id)
-            result = await self._log.append(session, Row(draft.payload, draft.key), expected)
+            row = Row(draft.payload, draft.key)
+            result = await self._breakers.watch(session, self._log.append(session, row, expected))
         except RingmereError as error:
             self._observer.published(error.code, 1, time.monotonic() - began)
             raise
@@ -42,7 +46,8 @@ class Publisher:
     async def each(self, session: str, drafts: Sequence[Draft]) -> list[Published | RingmereError]:
         """Store rows in order; one result a row."""
         began = time.monotonic()
-        results = await self._log.append_many(session, [Row(draft.payload, draft.key) for draft in drafts])
+        rows = [Row(draft.payload, draft.key) for draft in drafts]
+        results = await self._append_many(session, rows)
         stored = iter(self._published(session, [r for r in results if isinstance(r, Appended)], began))
         failed = Counter(result.code for result in results if isinstance(result, RingmereError))
         for code, events in failed.items():
@@ -53,13 +58,38 @@ class Publisher:
         """Store all rows or none; raises what :meth:`ringmere.log.port.Log.append_atomic` raises."""
         began = time.monotonic()
         try:
+            self._breakers.check(session)
             expected = await self._expected_sequence(session, expected_id)
             rows = [Row(draft.payload, draft.key) for draft in drafts]
-            results = await self._log.append_atomic(session, rows, expected)
+            results = await self._breakers.watch(session, self._log.append_atomic(session, rows, expected))
         except RingmereError as error:
             self._observer.published(error.code, len(drafts), time.monotonic() - began)
             raise
         return self._published(session, results, began)
+
+    async def degraded(self, session: str, drafts: Sequence[Draft]) -> bool:
+        """Send events to live readers if they could not be stored now; return whether it came to that (contract 8.2).
+
+        Raises what :meth:`ringmere.log.port.Log.publish_degraded` raises.
+        """
+        if not self._breakers.refuses(session):
+            return False
+        began, outcome = time.monotonic(), "degraded"
+        try:
+            await self._log.publish_degraded(session, [draft.payload for draft in drafts])
+        except RingmereError as error:
+            outcome = error.code
+            raise
+        finally:
+            self._observer.published(outcome, len(drafts), time.monotonic() - began)
+        return True
+
+    async def _append_many(self, session: str, rows: Sequence[Row]) -> Sequence[Appended | RingmereError]:
+        try:
+            self._breakers.check(session)
+        except LogUnavailable as error:
+            return [error for _ in rows]
+        return await self._breakers.watch(session, self._log.append_many(session, rows))
 
     def _published(self, session: str, results: Sequence[Appended], began: float) -> list[Published]:
         outcomes = Counter("duplicate" if result.duplicate else "stored" for result in results)

@@ -14,8 +14,8 @@ class Tally:
         self.oldest_ns = 0
 
     def add(self, events: int, size: int, time_ns: int) -> None:
-        """Count one session's turn."""
+        """Count one session's turn; ``time_ns`` 0 is of what the log has no time for."""
         self.events += events
         self.size += size
-        if not self.oldest_ns or time_ns < self.oldest_ns:
+        if time_ns and (not self.oldest_ns or time_ns < self.oldest_ns):
             self.oldest_ns = time_ns

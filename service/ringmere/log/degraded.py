@@ -11,7 +11,7 @@ followers and without its disk, and another stream has other replicas.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ringmere.core.session import is_session_id
 from ringmere.log.acks import not_stored, read_ack
@@ -44,9 +44,11 @@ class Degraded:
         """Begin to listen. Raises ``LogUnavailable``, or ``LogRefused`` without the permission."""
         self._subscription = await self._connection.subscribe(_EVERY, self._take)
 
-    async def publish(self, shard: int, session: str, payload: bytes) -> None:
-        """Send an event to all instances; return when the server has it."""
-        self._connection.send(degraded_subject(shard, session), payload)
+    async def publish(self, shard: int, session: str, payloads: Sequence[bytes]) -> None:
+        """Send events to all instances; return when the server has them."""
+        subject = degraded_subject(shard, session)
+        for payload in payloads:
+            self._connection.send(subject, payload)
         await self._connection.flush()
 
     def doubt(self, shard: int) -> None:

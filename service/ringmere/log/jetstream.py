@@ -218,11 +218,12 @@ class JetStreamLog:
             has_head=bool(self._settings.head_ttl),
         )
 
-    async def publish_degraded(self, session: str, payload: bytes) -> None:
-        """Send an event to the listeners of all instances without storing it."""
-        if len(payload) > self.max_event_bytes:
-            raise EventTooLarge(len(payload), self.max_event_bytes)
-        await self._degraded.publish(self._places.of(session).shard, session, payload)
+    async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
+        """Send events to the listeners of all instances without storing them."""
+        largest, limit = max(map(len, payloads), default=0), self.max_event_bytes
+        if largest > limit:
+            raise EventTooLarge(largest, limit)
+        await self._degraded.publish(self._places.of(session).shard, session, payloads)
 
     async def probe(self, shard: int) -> None:
         """Return when the shard has proved that it stores."""

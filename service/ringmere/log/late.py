@@ -138,9 +138,9 @@ class LateLog:
         """See :meth:`Log.purge`."""
         await self._there().purge(session)
 
-    async def publish_degraded(self, session: str, payload: bytes) -> None:
+    async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
         """See :meth:`Log.publish_degraded`."""
-        await self._there().publish_degraded(session, payload)
+        await self._there().publish_degraded(session, payloads)
 
     async def probe(self, shard: int) -> None:
         """See :meth:`Log.probe`."""

@@ -187,11 +187,13 @@ class MemoryLog:
         """Remove the session's messages and its head."""
         self.store.purge(await self._call("purge", session), session)
 
-    async def publish_degraded(self, session: str, payload: bytes) -> None:
-        """Send an event to the listeners of all instances without storing it."""
+    async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
+        """Send events to the listeners of all instances without storing them."""
         await self._call("publish_degraded", session)
-        self._fits(Row(payload))
-        self.store.degraded(session, payload)
+        for payload in payloads:
+            self._fits(Row(payload))
+        for payload in payloads:
+            self.store.degraded(session, payload)
 
     async def probe(self, shard: int) -> None:
         """Store a message that belongs to no session."""

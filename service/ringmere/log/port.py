@@ -182,10 +182,10 @@ class Log(Protocol):
     async def purge(self, session: str) -> None:
         """Remove the session's messages and its head, and tell every instance."""
 
-    async def publish_degraded(self, session: str, payload: bytes) -> None:
-        """Send an event to the listeners of all instances without storing it; at most once (contract 8.2).
+    async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
+        """Send events to the listeners of all instances without storing them; each at most once (contract 8.2).
 
-        Returns when NATS has taken it. Raises ``LogUnavailable`` and ``EventTooLarge``.
+        Returns when NATS has taken them. Raises ``EventTooLarge`` (none was sent) and ``LogUnavailable``.
         """
 
     async def probe(self, shard: int) -> None:
