@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from ringmere.core.coalesce import Rules
 from ringmere.core.decoder import Decoder
 from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
@@ -159,6 +160,9 @@ class Watcher(Observer):
         self.skips: list[tuple[int, str]] = []
         self.gaps = 0
         self.resyncs: list[str] = []
+        self.fallen_back: list[CloseReason] = []
+        self.caught_up_with: list[int] = []
+        self.coalesced_events = 0
 
     def stream_closed(
         self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
@@ -178,12 +182,24 @@ class Watcher(Observer):
     def live_gap(self, session: str) -> None:
         self.gaps += 1
 
+    def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        self.fallen_back.append(reason)
+
+    def caught_up(self, session: str, events: int) -> None:
+        self.caught_up_with.append(events)
+
+    def coalesced(self, session: str, events: int) -> None:
+        self.coalesced_events += events
+
 
 class World:
     """One store, its log and hub, more instances on demand, and the faults that nobody else has seen."""
 
-    def __init__(self, store: MemoryStore, limits: Limits, *, require_session: bool = False) -> None:
+    def __init__(
+        self, store: MemoryStore, limits: Limits, *, require_session: bool = False, coalesce: Rules | None = None
+    ) -> None:
         self.store = store
+        self.coalesce = coalesce
         self.limits = limits
         self.require_session = require_session
         self.faults: list[Any] = []
@@ -195,7 +211,14 @@ class World:
     def instance(self) -> tuple[Hub, MemoryLog]:
         log = MemoryLog(self.store)
         watcher = Watcher()
-        hub = Hub(log, self.limits, watcher, require_session=self.require_session, clock=self.store.clock)
+        hub = Hub(
+            log,
+            self.limits,
+            watcher,
+            require_session=self.require_session,
+            coalesce=self.coalesce,
+            clock=self.store.clock,
+        )
         self.hubs.append(hub)
         self.watchers.append(watcher)
         return hub, log
@@ -266,6 +289,7 @@ async def world(
     shards: int = 1,
     head_ttl: float = 7 * 86400.0,
     require_session: bool = False,
+    coalesce: Rules | None = None,
     faults_expected: bool = False,
     store: MemoryStore | None = None,
     **limits: Any,
@@ -275,7 +299,7 @@ async def world(
     store = store or MemoryStore(
         ring_size=ring_size, log_ttl=log_ttl, shards=shards, head_ttl=head_ttl, clock=loop.time_ns
     )
-    made = World(store, Limits(**limits), require_session=require_session)
+    made = World(store, Limits(**limits), require_session=require_session, coalesce=coalesce)
     loop.set_exception_handler(lambda _, context: made.faults.append(context))
     tasks = asyncio.all_tasks()
     await made.hub.start()

@@ -228,7 +228,6 @@ class Subscriber:
         if outlet.backlog.overflow is Overflow.EVICT:
             self.evict(taken.reason, taken.event_bytes)
         else:
-            outlet.backlog.drop_trailing_verdict()
             self._delivered -= taken.left
             self._fall_back(self.reached, taken.reason)
         return False
