@@ -97,6 +97,14 @@ async def test_without_a_gateway_the_round_does_not_begin(monkeypatch: pytest.Mo
         await Trial(PLAN, ["http://127.0.0.1:9"]).run()
 
 
+async def test_a_gateway_without_its_log_does_not_count_as_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringmere.verify.trial.CONNECT_DEADLINE", 1.0)
+    async with running() as gateway:
+        gateway.log.disconnect()
+        with pytest.raises(TrialFailed, match="they were told log_unavailable"):
+            await Trial(PLAN, [f"http://127.0.0.1:{gateway.port}"]).run()
+
+
 async def test_a_final_refusal_is_told_at_once() -> None:
     async with running(require_session=True) as gateway:
         with pytest.raises(TrialFailed, match="session_not_found"):

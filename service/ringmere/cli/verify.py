@@ -8,7 +8,7 @@ import math
 import random
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -37,6 +37,12 @@ _FAULTS = "Faults (gateways of its own only)"
 
 
 def verify(
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- FLAG …]", help="Further flags for the gateways of its own, as of `ringmere serve`."
+        ),
+    ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option("--server", metavar="URL", help="A gateway that exists; repeat it for more of the same log."),
@@ -115,7 +121,7 @@ def verify(
         _duration("--stall-gateway", stall_gateway, 0.0),
     )
     seconds = _positive("--duration", _duration("--duration", duration, 0.0))
-    own = _own(server, embedded, [gateways, cluster, replicas, keep or None], faults)
+    own = _own(server, embedded, [gateways, cluster, replicas, keep or None, flags or None], faults)
     if own:
         _check_faults(faults, seconds)
     beat = _duration("--heartbeat", heartbeat, OWN_HEARTBEAT if own else USUAL_HEARTBEAT)
@@ -133,7 +139,7 @@ def verify(
         prefix=f"verify-{secrets.token_hex(4)}",
         allow_resync=allow_resync,
     )
-    fleet = _fleet_plan(plan, gateways or 2, cluster or 1, replicas) if own else None
+    fleet = _fleet_plan(plan, gateways or 2, cluster or 1, replicas, flags or []) if own else None
     factory, _ = loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(_run(plan, server or [], fleet, faults, keep, as_json))
@@ -151,7 +157,7 @@ def _own(server: list[str] | None, embedded: bool, only_own: list[object], fault
         raise InvalidParameter("faults_need_own", "faults are for gateways of its own: leave out --server")
     if any(value is not None for value in only_own):
         raise InvalidParameter(
-            "options_need_own", "--gateways, --cluster, --replicas and --keep are for gateways of its own"
+            "options_need_own", "--gateways, --cluster, --replicas, --keep and `-- FLAG` are for gateways of its own"
         )
     return False
 
@@ -167,14 +173,14 @@ def _check_faults(faults: Faults, seconds: float) -> None:
             raise InvalidParameter("fault_too_rare", f"{flag} {every:g}s does not happen within --duration")
 
 
-def _fleet_plan(plan: Plan, gateways: int, nodes: int, replicas: int | None) -> FleetPlan:
+def _fleet_plan(plan: Plan, gateways: int, nodes: int, replicas: int | None, flags: Sequence[str]) -> FleetPlan:
     if nodes not in (1, CLUSTER):
         raise InvalidParameter("invalid_cluster", f"--cluster is 1 or {CLUSTER}")
     if (replicas or 1) > nodes:
         raise InvalidParameter("too_many_replicas", f"--replicas {replicas} need as many servers: --cluster {CLUSTER}")
     # All readers of a session may have to live on the last gateway that is left.
     each = math.ceil(plan.readers / plan.sessions)
-    return FleetPlan(gateways, nodes, replicas or nodes, plan.heartbeat, max(64, 2 * each))
+    return FleetPlan(gateways, nodes, replicas or nodes, plan.heartbeat, max(64, 2 * each), flags)
 
 
 async def _run(

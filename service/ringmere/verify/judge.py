@@ -46,6 +46,8 @@ class Findings:
     drops: int = 0
     resyncs: Counter[str] = field(default_factory=Counter)
     frames: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    """Streams that could not start or go on, by kind."""
     broken: list[str] = field(default_factory=list)
     silence: float = 0.0
     publish: Spread = field(default_factory=Spread)
@@ -97,6 +99,7 @@ def _count_witness(findings: Findings, witness: Witness) -> None:
     findings.drops += witness.drops
     findings.resyncs.update(witness.resyncs)
     findings.frames.update(witness.frames)
+    findings.errors.update(witness.errors)
     findings.silence = max(findings.silence, witness.silence)
     findings.delivery.merge(witness.delay)
     if witness.broken:

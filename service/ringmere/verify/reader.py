@@ -24,6 +24,7 @@ from ringmere.core.errors import FrameTooLong
 from ringmere.verify.plan import END_TYPE, EVENT_TYPE, SILENT_HEARTBEATS, Plan
 from ringmere.verify.witness import Witness
 
+ERROR = "stream_error"
 LINGER = 1.0
 """Seconds that a reader stays after the session's last event, for what should not come any more."""
 
@@ -44,8 +45,8 @@ _decode = msgspec.json.Decoder(_Envelope).decode
 class Reader:
     """Follows the witness's session at ``addresses`` in turn, beginning with the one at ``first``.
 
-    ``ready`` is set at the first open stream, or when there will be none. ``calm`` ends the drops. About half of
-    all readers begin live, the others with the whole ring.
+    ``ready`` is set when the first stream has begun, or when there will be none: from then on nothing may be
+    missed. ``calm`` ends the drops. About half of all readers begin live, the others with the whole ring.
     """
 
     def __init__(
@@ -96,14 +97,13 @@ class Reader:
         if connection is None:
             return False
         self._witness.connections += 1
-        self.ready.set()
         self._heard(connection.opened_at)
         self._drop_at = self._next_drop()
         try:
             dropped = await self._read(connection)
         finally:
             connection.response.close()
-        self._position = Position(self._position.cursor, connection.epoch, self._position.from_start)
+        self._keep_place(connection)
         if self._ended_at is not None:
             return False
         if dropped:
@@ -130,9 +130,14 @@ class Reader:
                 if error.floor or tried % len(self._doors) == 0:
                     await asyncio.sleep(self._waits.next())
             else:
-                if connection is not None and self._position.cursor is None and not self._position.from_start:
-                    self._position = Position(connection.start_id, connection.epoch)
                 return connection
+
+    def _keep_place(self, connection: Connection) -> None:
+        """Set where to resume. Who has seen nothing of the whole ring resumes at 0, so that a loss is told."""
+        cursor = self._position.cursor
+        if cursor is None and self._position.from_start and self.ready.is_set():
+            cursor = 0
+        self._position = Position(cursor, connection.epoch, cursor is None and self._position.from_start)
 
     def _next_drop(self) -> float:
         if not self._plan.drop_every:
@@ -175,13 +180,22 @@ class Reader:
     def _take(self, connection: Connection, chunk: bytes) -> None:
         now = time.monotonic()
         self._heard(now)
-        for message in connection.decoder.feed(chunk):
+        messages = connection.decoder.feed(chunk)
+        if not self.ready.is_set() and not any(message.type == ERROR for message in messages):
+            self._begin(connection)
+        for message in messages:
             if message.type in _NUMBERED:
                 self._event(message, now)
             else:
                 self._control(message, now)
         if connection.decoder.retry_ms is not None:
             self._waits.set_retry(connection.decoder.retry_ms / 1000)
+
+    def _begin(self, connection: Connection) -> None:
+        """The first stream that is one: from here on everything must come."""
+        self.ready.set()
+        if not self._position.from_start:
+            self._position = Position(connection.start_id, connection.epoch)
 
     def _event(self, message: Message, now: float) -> None:
         try:
@@ -201,6 +215,8 @@ class Reader:
         if not isinstance(item, Control):
             raise BrokenStream(f"a {item.type!r} event is none of ours: does somebody else use the session?")
         self._witness.frames[item.type] += 1
+        if item.type == ERROR:
+            self._witness.errors[str(item.data.get("errorKind"))] += 1
         if item.type == RESYNC:
             verdict = resync_of(item)
             self._witness.resync(verdict.reason, verdict.earliest_available_id, now)

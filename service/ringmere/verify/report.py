@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -90,7 +90,7 @@ class Report:
             (
                 "told",
                 f"{resyncs} resyncs ({found.told} events) · {found.frames[EVICTED]} evictions · "
-                f"{found.frames['slow_client_warning']} warnings · {found.frames['stream_error']} stream errors",
+                f"{found.frames['slow_client_warning']} warnings · {_errors(found.errors)}",
             ),
             ("readers", f"{found.drops} drops of their own · {found.reconnects} other reconnects"),
             ("silence", f"longest {found.silence:.2f} s of {plan.max_silence:g} s allowed"),
@@ -132,6 +132,7 @@ class Report:
             "resyncs": dict(found.resyncs),
             "evictions": found.frames[EVICTED],
             "frames": dict(found.frames),
+            "streamErrors": dict(found.errors),
             "drops": found.drops,
             "reconnects": found.reconnects,
             "longestSilence": round(found.silence, 3),
@@ -161,6 +162,11 @@ def _faults(faults: Sequence[Fault]) -> str:
     for fault in faults:
         counts[fault.what] = counts.get(fault.what, 0) + 1
     return " · ".join(f"{count} × {what}" for what, count in counts.items()) or "none"
+
+
+def _errors(errors: Mapping[str, int]) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(errors.items()))
+    return f"{sum(errors.values())} stream errors" + (f" ({kinds})" if kinds else "")
 
 
 def _quantiles(spread: Spread) -> dict[str, float]:

@@ -128,10 +128,11 @@ class Trial:
         waiting = [asyncio.create_task(reader.ready.wait()) for reader in readers]
         await asyncio.wait(waiting, timeout=CONNECT_DEADLINE)
         await _cancel(waiting)
-        missing = [witness for witness in self._witnesses if not witness.connections]
+        pairs = zip(readers, self._witnesses, strict=True)
+        missing = [witness for reader, witness in pairs if witness.broken or not reader.ready.is_set()]
         if missing:
-            told = ", ".join(sorted({frame for witness in self._witnesses for frame in witness.frames}))
-            cause = missing[0].broken or (f"they got {told}" if told else "no gateway answers")
+            told = ", ".join(sorted({kind for witness in missing for kind in witness.errors}))
+            cause = missing[0].broken or (f"they were told {told}" if told else "no gateway answers")
             raise TrialFailed(f"{len(missing)} of {self._plan.readers} readers got no stream: {cause}")
 
     async def _publish(self, writers: Sequence[Writer]) -> Sequence[Fault]:

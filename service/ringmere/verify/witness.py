@@ -33,6 +33,8 @@ class Witness:
         """Events whose content, or one of whose two ids, is not what was sent."""
         self.frames: Counter[str] = Counter()
         """Control frames by type."""
+        self.errors: Counter[str] = Counter()
+        """``stream_error`` frames by kind."""
         self.resyncs: Counter[str] = Counter()
         """Verdicts by reason."""
         self.connections = 0
