@@ -33,7 +33,7 @@ from ringmere.log.late import LateLog
 from ringmere.log.options import ConnectOptions
 from ringmere.process import Stop, calm_collector, loop_factory, raise_file_limit
 from ringmere.settings import Loaded, Settings
-from ringmere.settings.derive import connect_options, limits, log_settings
+from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings
 from ringmere.settings.load import split_listen
 from ringmere.telemetry import Telemetry
 
@@ -70,8 +70,8 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str],
         house.push_async_callback(log.close)
         telemetry = Telemetry()
         bounds = limits(settings, raise_file_limit() - FILE_RESERVE)
-        hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session)
-        telemetry.watch(hub.stats)
+        rules = coalesce_rules(settings)
+        hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session, coalesce=rules)
         telemetry.watch(hub.stats)
         door = await _open_door(settings, hub, telemetry)
         house.push_async_callback(door.close)

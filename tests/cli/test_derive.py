@@ -8,15 +8,17 @@ from typing import Any
 from ringmere.core.limits import Limits
 from ringmere.log.jetstream import LogSettings
 from ringmere.settings import Settings, rows
-from ringmere.settings.derive import connect_options, limits, log_settings
+from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings
 
 
 def changed() -> Settings:
-    """Return settings of which every number differs from its default."""
+    """Return settings of which every number and every choice differs from its default."""
     values: dict[str, Any] = {}
     for row in rows():
         if row.low is not None and row.high is not None:
             values[row.name] = row.low if row.default != row.low else row.high
+        if row.choices:
+            values[row.name] = next(choice for choice in row.choices if choice != row.default)
     return Settings(**values)
 
 
@@ -32,6 +34,15 @@ def test_connections_are_what_the_setting_and_the_file_limit_both_allow() -> Non
     assert limits(Settings(max_connections=50), connections=100).max_connections == 50
     assert limits(Settings(max_connections=500), connections=100).max_connections == 100
     assert limits(Settings(), connections=-6).max_connections == 1
+
+
+def test_coalesce_rules_reach_the_hub_as_rules() -> None:
+    assert not coalesce_rules(Settings())
+    rules = coalesce_rules(Settings(coalesce=("chunk=/data",)))
+    sse = b'id: 7\nevent: chunk\ndata: {"id":7,"v":1,"type":"chunk","data":"x","_meta":{"serverTimestamp":1}}\n\n'
+    parts = rules.take_apart(sse, sse.index(b"\n\n") - sse.index(b"{"))
+    assert parts is not None
+    assert parts.text == b"x"
 
 
 def test_every_setting_of_the_log_reaches_it() -> None:

@@ -46,6 +46,20 @@ def test_a_ring_of_more_than_a_million_is_a_typing_error_not_a_wish() -> None:
         load({"ring_size": "1000001"}, {})
 
 
+def test_coalesce_rules_come_one_a_flag_or_separated_by_commas_in_the_variable() -> None:
+    rules = ("chunk=/data/update/content/text", "log=/data")
+    assert load({"coalesce": list(rules)}, {}).settings.coalesce == rules
+    assert load({}, {"RINGMERE_COALESCE": ", ".join(rules)}).settings.coalesce == rules
+
+
+@pytest.mark.parametrize(
+    "text", ["chunk", "chunk=/text", "session_closed=/data", "=/data", "chunk=/data/a,chunk=/data/b", "chunk=/data/~"]
+)
+def test_what_is_no_coalesce_rule_or_the_second_of_a_type_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="--coalesce"):
+        load({"coalesce": [text]}, {})
+
+
 @pytest.mark.parametrize("text", ["", " ", "-1", "1e3", "1.5", "²", "٣", "0x10", "nan", "8000 events"])
 def test_what_is_no_whole_number_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="--ring-size"):

@@ -188,6 +188,23 @@ async def test_an_anchor_is_0_or_1(gateway: Gateway, query: str) -> None:
     assert (answer.status, answer.code) == (400, "invalid_anchor")
 
 
+@pytest.mark.parametrize("value", ["", "Catchup", "evict,catchup", "1", "catchup&overflow=catchup"])
+async def test_overflow_is_evict_or_catchup(gateway: Gateway, value: str) -> None:
+    answer = await gateway.get(f"{EVENTS}?overflow={value}")
+    assert (answer.status, answer.code) == (400, "invalid_overflow")
+    assert gateway.readers() == 0
+    await gateway.stream("s1", "?overflow=evict")
+    await gateway.stream("s1", "?overflow=catchup")
+
+
+@pytest.mark.parametrize("value", ["", "2", "yes", "true", "1&coalesce=1"])
+async def test_coalesce_is_0_or_1_whether_anything_may_be_merged_or_not(gateway: Gateway, value: str) -> None:
+    answer = await gateway.get(f"{EVENTS}?coalesce={value}")
+    assert (answer.status, answer.code) == (400, "invalid_coalesce")
+    await gateway.stream("s1", "?coalesce=0")
+    await gateway.stream("s1", "?coalesce=1")
+
+
 async def test_an_unknown_session_is_no_error_unless_sessions_are_required(start: Start) -> None:
     open_door, strict = await start(), await start(require_session=True)
     stream = await open_door.stream("new")
@@ -235,7 +252,8 @@ async def test_lif_2_head_is_answered_at_once_and_takes_no_slot(gateway: Gateway
 
 
 async def test_head_refuses_what_get_refuses(gateway: Gateway) -> None:
-    assert (await fetch(gateway.port, "HEAD", f"{EVENTS}?maxQueued=1")).status == 400
+    for query in ("maxQueued=1", "anchor=2", "overflow=x", "coalesce=x"):
+        assert (await fetch(gateway.port, "HEAD", f"{EVENTS}?{query}")).status == 400
     head = await fetch(gateway.port, "HEAD", EVENTS, {"Last-Event-ID": "x"})
     assert head.headers["x-cursor-ignored"] == "malformed"
 

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from ringmere.core.coalesce import Rules
 from ringmere.core.frames import LAST_CHUNK, chunked
 from ringmere.http import stream as stream_module
 from ringmere.http.stream import SseSink
 from ringmere.hub.subscriber import Subscriber
-from support.doors import JSON, Gateway
-from support.raw_http import connection, fetch, request_bytes
+from support.doors import JSON, Gateway, Start
+from support.raw_http import Stream, connection, fetch, request_bytes
 
 EVENTS = "/session/s1/events"
 
@@ -200,3 +201,71 @@ async def test_a_full_socket_pauses_its_own_reader_only_and_a_slow_reader_gets_e
     frames = await slow.take(100)
     assert [frame.id for frame in frames if frame.id] == sorted(frame.id for frame in frames if frame.id)
     assert gateway.hub.stats().backlog_events_max <= 2048
+
+
+async def _stopped(gateway: Gateway, query: str) -> Stream:
+    """Open a stream that takes as little as a socket can, and stop reading it."""
+    slow = await gateway.stream("s1", query)
+    sock = slow.connection.writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    slow.connection.writer.transport.pause_reading()
+    return slow
+
+
+async def _post_many(gateway: Gateway, count: int, size: int = 60_000) -> None:
+    """Publish so many large events of type ``t``."""
+    batch = b"[" + b",".join([b'{"type":"t","data":"%b"}' % (b"x" * size)] * 10) + b"]"
+    for _ in range(count // 10):
+        assert (await gateway.post("s1", batch)).status == 201
+
+
+async def test_a_reader_that_asked_for_it_is_not_evicted_but_gets_everything_from_the_log(gateway: Gateway) -> None:
+    slow = await _stopped(gateway, "?overflow=catchup&maxQueued=16")
+    await _post_many(gateway, 300)
+    assert 0 < gateway.hub.stats().backlog_events <= 16
+    slow.connection.writer.transport.resume_reading()
+    frames = await slow.take(301)
+    assert [frame.id for frame in frames if frame.id] == [*range(1, 301)]
+    assert [frame.type for frame in frames if not frame.id] == ["slow_client_warning"]
+    [published] = await gateway.publish("s1", "live again")
+    assert [frame.id for frame in await slow.take(1)] == [published]
+    assert gateway.hub.backlog_bytes == 0
+
+
+async def test_a_reader_that_catches_up_is_told_where_the_ring_has_overtaken_it(start: Start) -> None:
+    gateway = await start(ring_size=20)
+    slow = await _stopped(gateway, "?overflow=catchup&maxQueued=16")
+    await _post_many(gateway, 300)
+    slow.connection.writer.transport.resume_reading()
+    seen = await slow.take(1)
+    while seen[-1].id != 300:
+        seen += await slow.take(1)
+    verdicts = [index for index, frame in enumerate(seen) if frame.type == "state_resync_required"]
+    assert len(verdicts) == 1
+    before = [frame.id for frame in seen[: verdicts[0]] if frame.id]
+    assert before == [*range(1, len(before) + 1)]
+    assert [frame.id for frame in seen[verdicts[0] + 1 :] if frame.id] == [*range(281, 301)]
+    data = seen[verdicts[0]].data
+    assert data == {"reason": "ring_evicted", "lastDeliveredId": len(before), "earliestAvailableId": 281}
+
+
+async def test_a_backlog_becomes_few_events_for_a_reader_that_asked_for_it(start: Start) -> None:
+    gateway = await start(coalesce=Rules({"chunk": "/data/text"}))
+    streams = [await _stopped(gateway, query) for query in ("?coalesce=1", "")]
+    while gateway.hub.stats().backlog_events < 2 * 3:
+        await _post_many(gateway, 10)
+    text = [f"{n} é " for n in range(100)]
+    batch = [{"type": "chunk", "data": {"text": piece, "by": "a"}} for piece in text]
+    last = (await gateway.post("s1", batch)).json["results"][-1]["id"]
+    got = []
+    for slow in streams:
+        slow.connection.writer.transport.resume_reading()
+        frames = await slow.take(1)
+        while frames[-1].id != last:
+            frames += await slow.take(1)
+        got.append([frame for frame in frames if frame.type == "chunk"])
+    merged, single = got
+    assert (len(merged), len(single)) == (1, 100)
+    assert merged[0].data == {"text": "".join(text), "by": "a"}
+    assert "".join(frame.data["text"] for frame in single) == "".join(text)
+    assert gateway.hub.backlog_bytes == 0

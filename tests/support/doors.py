@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp.web import Server
 
+from ringmere.core.coalesce import Rules
 from ringmere.core.limits import Limits
 from ringmere.http.app import App, build_app
 from ringmere.http.options import HttpOptions
@@ -116,6 +117,7 @@ async def running(
     require_session: bool = False,
     log: MemoryLog | None = None,
     port: int = 0,
+    coalesce: Rules | None = None,
     **options: Any,
 ) -> AsyncIterator[Gateway]:
     """Run an instance, on a log of its own or on ``log``. An unexpected error fails the test.
@@ -125,7 +127,7 @@ async def running(
     watcher = Watcher()
     errors: list[BaseException] = []
     log = log or MemoryLog(MemoryStore(ring_size=ring_size))
-    hub = Hub(log, limits or Limits(), watcher, require_session=require_session)
+    hub = Hub(log, limits or Limits(), watcher, require_session=require_session, coalesce=coalesce)
     await hub.start()
     choice = replace(HttpOptions(report=errors.append), **options)
     app = build_app(hub, choice)

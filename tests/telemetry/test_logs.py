@@ -40,6 +40,7 @@ def tell_all(observer: LogObserver) -> None:
     observer.stream_closed("sse", "s1", "x1", CloseReason.WRITE_TIMEOUT, 1.23456, 9)
     observer.warned("s1", "x1", "bytes")
     observer.evicted("s1", "x1", CloseReason.QUEUE_OVERFLOW)
+    observer.fell_back("s1", "x1", CloseReason.QUEUE_OVERFLOW)
     observer.cursor_ignored("s1", "malformed")
     observer.resync("s1", "epoch_reset", "foreign_cursor")
     observer.live_gap("s1")

@@ -54,6 +54,9 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.warned(session, stream, "frames")
     observer.evicted(session, stream, CloseReason.QUEUE_OVERFLOW)
     observer.live_gap(session)
+    observer.fell_back(session, stream, CloseReason.QUEUE_BYTES_OVERFLOW)
+    observer.caught_up(session, 70)
+    observer.coalesced(session, 6)
     observer.gap_filled(session, 4)
     observer.skipped(session, 17, "not_json")
     observer.log_connected(False)
@@ -86,6 +89,9 @@ EXPECTED = {
 
 
 def test_everything_the_hub_tells_is_counted_under_its_name() -> None:
+    "ringmere_catchups_total{reason=queue_bytes_overflow}": 1,
+    "ringmere_catchup_events_total": 70,
+    "ringmere_coalesced_events_total": 6,
     metrics = Metrics()
     before = samples(metrics)
     assert [name for name in EXPECTED if before.get(name) != 0] == []

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringmere.settings.kinds import SWITCH, WORDS
+from ringmere.settings.kinds import SWITCH
 from ringmere.settings.show import choice, default
 from ringmere.settings.table import GROUPS, Row, rows
 
@@ -34,7 +34,7 @@ def with_settings(command: Callable[[Mapping[str, Any]], Any]) -> Callable[..., 
 
 
 def _parameter(row: Row) -> inspect.Parameter:
-    kind: Any = bool if row.kind is SWITCH else list[str] if row.kind is WORDS else str
+    kind: Any = bool if row.kind is SWITCH else list[str] if row.kind.many else str
     names = f"{row.flag}/--no-{row.name.replace('_', '-')}" if row.kind is SWITCH else str(row.flag)
     option = typer.Option(
         names,

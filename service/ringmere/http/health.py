@@ -21,6 +21,8 @@ FEATURES = (
     "idempotency_key",
     "expected_last_event_id",
     "atomic_batch",
+    "overflow_catchup",
+    "coalesce",
 )
 """Capabilities by name; a client asks for the name, never for a version."""
 

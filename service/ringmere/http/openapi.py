@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from ringmere.core.backlog import Overflow
 from ringmere.core.limits import MAX_BATCH, MAX_KEY_CHARS, MAX_MAX_QUEUED, MAX_TYPE_CHARS, MIN_MAX_QUEUED
 from ringmere.http.options import Door
 from ringmere.http.parameters import DEFAULT_LIST, MAX_LIST
@@ -100,12 +101,15 @@ _STREAM_PARAMETERS = [
 ]
 _PUBLISH_PARAMETERS = [
     _parameter("header", "Idempotency-Key", _TEXT, "makes a retry safe within the duplicate window"),
+_OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
     _parameter("header", "Expected-Last-Event-Id", _ID, "store only if this is the session's last id"),
     _parameter("query", "atomic", _FLAG, "store the whole batch or nothing"),
 ]
 _LIST_PARAMETERS = [
     _parameter("query", "prefix", _TEXT, "only ids that begin with this"),
     _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
+    _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
+    _parameter("query", "coalesce", _FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
     _parameter(
         "query", "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIST, "default": DEFAULT_LIST}, "page size"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from ringmere.core.backlog import Overflow
 from ringmere.core.errors import InvalidParameter, InvalidSessionId
 from ringmere.core.limits import MAX_MAX_QUEUED, MIN_MAX_QUEUED
 from ringmere.core.session import check_session_id
@@ -36,6 +37,18 @@ def switch(request: web.BaseRequest, name: str, code: str) -> bool:
     if text not in (None, "0", "1"):
         raise InvalidParameter(code, f"{name} must be 0 or 1")
     return text == "1"
+
+
+def overflow(request: web.BaseRequest) -> Overflow:
+    """Return ``?overflow=`` (contract 6.7): what becomes of this reader when its backlog is full."""
+    text = single(request, "overflow", "invalid_overflow")
+    if text is None:
+        return Overflow.EVICT
+    try:
+        return Overflow(text)
+    except ValueError as error:
+        allowed = " or ".join(choice.value for choice in Overflow)
+        raise InvalidParameter("invalid_overflow", f"overflow must be {allowed}") from error
 
 
 def id_part(request: web.BaseRequest, name: str, code: str) -> str:

@@ -34,6 +34,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_expected_last_event_id": (400, "Invalid Expected-Last-Event-Id"),
     "invalid_max_queued": (400, "Invalid maxQueued"),
     "invalid_anchor": (400, "Invalid anchor"),
+    "invalid_overflow": (400, "Invalid overflow"),
+    "invalid_coalesce": (400, "Invalid coalesce"),
     "invalid_atomic": (400, "Invalid atomic"),
     "invalid_purge": (400, "Invalid purge"),
     "invalid_limit": (400, "Invalid limit"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -11,7 +12,7 @@ from ringmere.core.errors import LogUnavailable, Unavailable
 from ringmere.core.frames import control_frame, with_retry
 from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
 from ringmere.http.options import Door
-from ringmere.http.parameters import max_queued, switch
+from ringmere.http.parameters import max_queued, overflow, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
 from ringmere.hub.subscriber import SubscribeOptions
 
@@ -25,15 +26,13 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
     Final refusals are problems; temporary trouble is a stream of one ``stream_error`` frame, so that an
     EventSource comes back (contract 3.10). A cursor at the end of a closed session is 204.
     """
-    queued = max_queued(request)
-    anchor = switch(request, "anchor", "invalid_anchor")
+    wishes = _wishes(request)
     beginning = parse_beginning(request)
     headers = _ignored(door, session, beginning)
-    options = SubscribeOptions(
+    options = replace(
+        wishes,
         cursor=beginning.cursor,
         from_start=beginning.from_start,
-        anchor=anchor,
-        max_queued=queued,
         epoch_birth=parse_birth(request) if beginning.cursor is not None else None,
     )
     try:
@@ -53,10 +52,19 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
 
 async def head_stream(door: Door, request: web.BaseRequest, session: str) -> web.StreamResponse:
     """Answer with a stream's headers only: no reader, no slot."""
-    max_queued(request)
-    switch(request, "anchor", "invalid_anchor")
+    _wishes(request)
     headers = _ignored(door, session, parse_beginning(request))
     return web.Response(headers={**STREAM_HEADERS, **headers, **_epoch(door, session)})
+
+
+def _wishes(request: web.BaseRequest) -> SubscribeOptions:
+    """Return what the query says of the stream, but for its beginning; raises for the first value that is none."""
+    return SubscribeOptions(
+        max_queued=max_queued(request),
+        anchor=switch(request, "anchor", "invalid_anchor"),
+        overflow=overflow(request),
+        coalesce=switch(request, "coalesce", "invalid_coalesce"),
+    )
 
 
 def _ignored(door: Door, session: str, beginning: Beginning) -> dict[str, str]:

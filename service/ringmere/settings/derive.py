@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
+from ringmere.core.coalesce import Rules, parse_rule
 from ringmere.core.limits import Limits
 from ringmere.log.jetstream import LogSettings
 from ringmere.log.options import ConnectOptions, from_environment, split_servers
@@ -17,6 +18,11 @@ def limits(settings: Settings, connections: int) -> Limits:
     values = {item.name: getattr(settings, item.name) for item in fields(Limits) if item.name in known}
     values["max_connections"] = max(1, min(settings.max_connections, connections))
     return Limits(**values)
+
+
+def coalesce_rules(settings: Settings) -> Rules:
+    """Return what may be merged in a backlog."""
+    return Rules(dict(parse_rule(rule) for rule in settings.coalesce))
 
 
 def log_settings(settings: Settings) -> LogSettings:

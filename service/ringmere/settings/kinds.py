@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ringmere.core.coalesce import parse_rule
+
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {
@@ -36,6 +38,8 @@ class Kind:
     name: str
     parse: Callable[[str], Any]
     show: Callable[[Any], str]
+    many: bool = False
+    """Whether the flag may be repeated; the variable takes the same separated by commas."""
 
 
 def _whole(text: str) -> int:
@@ -77,6 +81,17 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
 
 
+def _rules(text: str) -> tuple[str, ...]:
+    rules = _words(text)
+    try:
+        types = [parse_rule(rule)[0] for rule in rules]
+    except ValueError as error:
+        raise ValueError(f"TYPE=/data/… ({error})") from error
+    if len(set(types)) < len(types):
+        raise ValueError("one rule for each type")
+    return rules
+
+
 def _show_duration(value: float) -> str:
     for unit in ("d", "h", "m"):
         if value >= _SECONDS[unit] and value % _SECONDS[unit] == 0:
@@ -97,4 +112,5 @@ DURATION = Kind("duration", _duration, _show_duration)
 SIZE = Kind("size", _size, _show_size)
 SWITCH = Kind("switch", _switch, lambda value: "true" if value else "false")
 TEXT = Kind("text", str.strip, str)
-WORDS = Kind("list", _words, ",".join)
+WORDS = Kind("list", _words, ",".join, many=True)
+RULES = Kind("list", _rules, ",".join, many=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringmere.settings.kinds import SWITCH, WORDS, SettingError
+from ringmere.settings.kinds import SWITCH, SettingError
 from ringmere.settings.table import Row, Settings, rows
 
 
@@ -60,7 +60,7 @@ def _given(row: Row, flags: Mapping[str, Any], environ: Mapping[str, str]) -> tu
 
 def _checked(row: Row, given: Any, label: str) -> Any:
     """Return the value of one row, or raise with its label, what was given and what is allowed."""
-    if row.kind is WORDS and not isinstance(given, str):
+    if row.kind.many and not isinstance(given, str):
         given = ",".join(given)
     if row.kind is SWITCH and isinstance(given, bool):
         return given

@@ -36,6 +36,9 @@ EVICTION_REASONS = tuple(
     )
 )
 THRESHOLDS = Backlog.THRESHOLDS
+FALL_BACK_REASONS = tuple(
+    reason.label for reason in (CloseReason.QUEUE_OVERFLOW, CloseReason.QUEUE_BYTES_OVERFLOW, CloseReason.MEMORY)
+)
 SKIPPED = SKIP_REASONS
 CURSORS_IGNORED = ("malformed", "repeated", "empty", "too_large")
 PUBLISH_OUTCOMES = ("stored", "duplicate", *sorted(_codes(RingmereError)))

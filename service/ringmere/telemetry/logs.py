@@ -9,6 +9,7 @@ event                   level    fields
 ``stream_closed``       info     transport, session, stream, reason, seconds, events
 ``reader_warned``       warning  session, stream, threshold
 ``reader_evicted``      warning  session, stream, reason
+``reader_fell_back``    warning  session, stream, reason
 ``cursor_ignored``      warning  session, reason
 ``resync``              warning  session, reason, detail
 ``live_gap``            warning  session
@@ -124,6 +125,10 @@ class LogObserver(Observer):
 
     def cursor_ignored(self, session: str, reason: str) -> None:
         """Say that a cursor was malformed."""
+    def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        """Say that a slow reader reads on from the log."""
+        self._limited("reader_fell_back", reason.label, session=session, stream=stream_id, reason=reason.label)
+
         self._limited("cursor_ignored", reason, session=session, reason=reason)
 
     def resync(self, session: str, reason: str, detail: str | None) -> None:

@@ -101,6 +101,12 @@ class Metrics(Observer):
         self._warnings = self._counts("slow_client_warnings", "Slow readers warned.", "threshold", labels.THRESHOLDS)
         self._evictions = self._counts("evictions", "Slow readers evicted.", "reason", labels.EVICTION_REASONS)
         self._ignored = self._counts(
+        self._fall_backs = self._counts(
+            "catchups", "Slow readers that read on from the log instead of being evicted.", "reason",
+            labels.FALL_BACK_REASONS,
+        )  # fmt: skip
+        self._caught_up = self._counter("catchup_events", "Events such readers were given on their way back to live.")
+        self._coalesced = self._counter("coalesced_events", "Events that became part of another one in a backlog.")
             "cursors_ignored", "Malformed cursors that degraded to live-only.", "reason", labels.CURSORS_IGNORED
         )
 
@@ -166,6 +172,18 @@ class Metrics(Observer):
     def gap_filled(self, session: str, events: int) -> None:
         """Count the events that filled a hole."""
         self._gap_filled.inc(events)
+
+    def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
+        """Count a reader that reads on from the log."""
+        self._fall_backs.add(reason.label)
+
+    def caught_up(self, session: str, events: int) -> None:
+        """Count what such a reader was given until it was live again."""
+        self._caught_up.inc(events)
+
+    def coalesced(self, session: str, events: int) -> None:
+        """Count merged events."""
+        self._coalesced.inc(events)
 
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """Count a message that was passed over."""
