@@ -47,6 +47,8 @@ def tell_all(observer: LogObserver) -> None:
     observer.skipped("s1", 7, "not_json")
     observer.log_connected(True)
     observer.log_connected(False)
+    observer.log_degraded(2, "no quorum")
+    observer.log_restored(2, 12.3456)
     observer.epoch_added(3, "b-1")
 
 

@@ -23,6 +23,7 @@ class FakeStats:
     backlog_bytes_max: int = 700
     window_bytes: int = 4096
     log_connected: bool = True
+    log_degraded: dict[int, bool] = field(default_factory=lambda: {0: False, 3: True})
 
 
 def series(name: str, values: dict[str, str]) -> str:
@@ -41,7 +42,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
 
 
 def tell_everything(observer: Observer, session: str, stream: str) -> None:
-    for outcome in ("stored", "duplicate", EventTooLarge.code, LogUnavailable.code):
+    for outcome in ("stored", "duplicate", "degraded", EventTooLarge.code, LogUnavailable.code):
         observer.published(outcome, 2, 0.003)
     observer.stream_opened("sse", session, stream, 5)
     observer.stream_closed("sse", session, stream, CloseReason.CLIENT_GONE, 12.5, 40)
@@ -53,13 +54,15 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.delivered("sse", 3, 900, None)
     observer.warned(session, stream, "frames")
     observer.evicted(session, stream, CloseReason.QUEUE_OVERFLOW)
-    observer.live_gap(session)
     observer.fell_back(session, stream, CloseReason.QUEUE_BYTES_OVERFLOW)
     observer.caught_up(session, 70)
     observer.coalesced(session, 6)
+    observer.live_gap(session)
     observer.gap_filled(session, 4)
     observer.skipped(session, 17, "not_json")
     observer.log_connected(False)
+    observer.log_degraded(0, "no quorum")
+    observer.log_restored(0, 3.0)
     observer.epoch_added(0, "b-1")
 
 
@@ -68,7 +71,11 @@ EXPECTED = {
     "ringmere_published_events_total{outcome=duplicate}": 2,
     "ringmere_published_events_total{outcome=event_too_large}": 2,
     "ringmere_published_events_total{outcome=log_unavailable}": 2,
-    "ringmere_publish_duration_seconds_count": 4,
+    "ringmere_published_events_total{outcome=degraded}": 2,
+    "ringmere_degraded_events_total": 2,
+    "ringmere_breaker_transitions_total{state=open}": 1,
+    "ringmere_breaker_transitions_total{state=closed}": 1,
+    "ringmere_publish_duration_seconds_count": 5,
     "ringmere_streams_opened_total": 1,
     "ringmere_streams_closed_total{reason=client_gone,transport=sse}": 1,
     "ringmere_stream_duration_seconds_sum": 12.5,
@@ -82,6 +89,9 @@ EXPECTED = {
     "ringmere_delivery_lag_seconds_count": 1,
     "ringmere_slow_client_warnings_total{threshold=frames}": 1,
     "ringmere_evictions_total{reason=queue_overflow}": 1,
+    "ringmere_catchups_total{reason=queue_bytes_overflow}": 1,
+    "ringmere_catchup_events_total": 70,
+    "ringmere_coalesced_events_total": 6,
     "ringmere_live_gaps_total": 1,
     "ringmere_gap_filled_events_total": 4,
     "ringmere_skipped_messages_total{reason=not_json}": 1,
@@ -89,9 +99,6 @@ EXPECTED = {
 
 
 def test_everything_the_hub_tells_is_counted_under_its_name() -> None:
-    "ringmere_catchups_total{reason=queue_bytes_overflow}": 1,
-    "ringmere_catchup_events_total": 70,
-    "ringmere_coalesced_events_total": 6,
     metrics = Metrics()
     before = samples(metrics)
     assert [name for name in EXPECTED if before.get(name) != 0] == []
@@ -147,6 +154,7 @@ def test_gauges_are_the_numbers_of_the_moment_of_the_scrape() -> None:
     assert first["ringmere_backlog_bytes{of=largest}"] == 700
     assert first["ringmere_window_bytes"] == 4096
     assert first["ringmere_log_connected"] == 1
+    assert (first["ringmere_log_degraded{shard=0}"], first["ringmere_log_degraded{shard=3}"]) == (0, 1)
     stats.subscribers = {}
     stats.log_connected = False
     second = samples(metrics)

@@ -21,6 +21,7 @@ FEATURES = (
     "idempotency_key",
     "expected_last_event_id",
     "atomic_batch",
+    "degraded_publish",
     "overflow_catchup",
     "coalesce",
 )
@@ -33,13 +34,20 @@ async def livez(door: Door, request: web.BaseRequest) -> web.Response:
 
 
 async def readyz(door: Door, request: web.BaseRequest) -> web.Response:
-    """Say whether new work should be sent here: 200, or 503 while the log is away or the instance drains."""
+    """Say whether new work should be sent here: 200, or 503 while the log is away or the instance drains.
+
+    A log that is there and does not store is no reason: readers are served, and no other instance could store either.
+    """
     return json_response(_state(door), 200 if door.hub.ready else 503)
 
 
 async def healthz(door: Door, request: web.BaseRequest) -> web.Response:
-    """Describe the instance, always with 200."""
-    return json_response({**_state(door), "version": door.options.version})
+    """Describe the instance, always with 200; ``logDegraded`` names the shards that do not store (contract 8.2)."""
+    state = _state(door)
+    degraded = [shard for shard, refused in door.hub.breakers.open.items() if refused]
+    if degraded and state["status"] == "ok":
+        state["status"] = "degraded"
+    return json_response({**state, "logDegraded": degraded, "version": door.options.version})
 
 
 async def capabilities(door: Door, request: web.BaseRequest) -> web.Response:

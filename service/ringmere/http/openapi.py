@@ -46,6 +46,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         },
     ),
     "Published": _object({"id": _ID, "sessionId": _SESSION, "duplicate": {"type": "boolean"}}),
+    "Degraded": _object({"id": {"type": "null"}, "degraded": {"const": True}}),
     "PublishedBatch": _object(
         {
             "sessionId": _SESSION,
@@ -54,6 +55,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                     "oneOf": [
                         _object({"id": _ID, "duplicate": {"type": "boolean"}}),
                         _object({"code": _TEXT, "detail": _TEXT}),
+                        _ref("Degraded"),
                     ]
                 }
             ),
@@ -72,7 +74,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "SessionList": _object({"sessions": _array(_ref("Session"))}, {"next": _SESSION}),
     "Fresh": _object({"sessionId": _SESSION}),
-    "State": _object({"status": _TEXT}, {"logConnected": {"type": "boolean"}, "draining": {"type": "boolean"}}),
+    "State": _object(
+        {"status": _TEXT},
+        {
+            "logConnected": {"type": "boolean"},
+            "draining": {"type": "boolean"},
+            "logDegraded": _array({"type": "integer"}),
+            "version": _TEXT,
+        },
+    ),
     "Capabilities": _object({"v": {"const": 1}, "features": _array(_TEXT)}),
     "Problem": _object(
         {
@@ -91,25 +101,28 @@ def _parameter(place: str, name: str, schema: dict[str, Any], description: str) 
 
 
 _QUEUE = {"type": "integer", "minimum": MIN_MAX_QUEUED, "maximum": MAX_MAX_QUEUED}
+_OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
 _STREAM_PARAMETERS = [
     _parameter("header", "Last-Event-ID", _TEXT, "the last event id the client has processed"),
     _parameter("query", "last_event_id", _TEXT, "the same where no header can be set; alias lastEventId"),
     _parameter("query", "from", _TEXT, "start replays the ring, live does not; or a cursor"),
     _parameter("query", "anchor", _FLAG, "begin with a block that holds only the id of the starting point"),
     _parameter("query", "maxQueued", _QUEUE, "backlog in events before a slow reader is evicted"),
+    _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
+    _parameter("query", "coalesce", _FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
     _parameter("header", "X-Event-Epoch", _TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
 ]
 _PUBLISH_PARAMETERS = [
     _parameter("header", "Idempotency-Key", _TEXT, "makes a retry safe within the duplicate window"),
-_OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
     _parameter("header", "Expected-Last-Event-Id", _ID, "store only if this is the session's last id"),
     _parameter("query", "atomic", _FLAG, "store the whole batch or nothing"),
+    _parameter(
+        "header", "Degraded", {"type": "string", "enum": ["allow"]}, "while nothing can be stored, live readers will do"
+    ),
 ]
 _LIST_PARAMETERS = [
     _parameter("query", "prefix", _TEXT, "only ids that begin with this"),
     _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
-    _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
-    _parameter("query", "coalesce", _FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
     _parameter(
         "query", "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIST, "default": DEFAULT_LIST}, "page size"
     ),
@@ -131,7 +144,7 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "summary": "Append an event or a batch",
         "parameters": _PUBLISH_PARAMETERS,
         "body": {"oneOf": [_ref("Event"), _array(_ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
-        "answers": {200: "Published", 201: "Published", 207: "PublishedBatch"},
+        "answers": {200: "Published", 201: "Published", 202: "Degraded", 207: "PublishedBatch"},
     },
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
     ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "Session"}},
@@ -196,12 +209,20 @@ def _operation(
 
 
 def _answer(status: int, content: str | None) -> dict[str, Any]:
-    described = {"description": {201: "Created", 204: "Nothing more", 207: "Some rows failed"}.get(status, "OK")}
+    described = {
+        "description": {
+            201: "Created",
+            202: "Not stored, sent to live readers",
+            204: "Nothing more",
+            207: "Some rows failed",
+        }.get(status, "OK")
+    }
     if content is None:
         return described
     if "/" in content:
         return {**described, "content": {content: {"schema": {}}}}
     if status == 503:
         described["description"] = "Not now"
-    schema = {"anyOf": [_ref(content), _ref("PublishedBatch")]} if content == "Published" else _ref(content)
+    both = content in ("Published", "Degraded")
+    schema = {"anyOf": [_ref(content), _ref("PublishedBatch")]} if both else _ref(content)
     return {**described, "content": {"application/json": {"schema": schema}}}

@@ -37,6 +37,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_overflow": (400, "Invalid overflow"),
     "invalid_coalesce": (400, "Invalid coalesce"),
     "invalid_atomic": (400, "Invalid atomic"),
+    "invalid_degraded": (400, "Invalid Degraded header"),
     "invalid_purge": (400, "Invalid purge"),
     "invalid_limit": (400, "Invalid limit"),
     "invalid_prefix": (400, "Invalid prefix"),

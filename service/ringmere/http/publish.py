@@ -7,13 +7,23 @@ from typing import Any
 from aiohttp import web
 
 from ringmere.core.cursor import parse_cursor
-from ringmere.core.errors import EventTooLarge, InvalidExpectation, InvalidKey, RingmereError, Unavailable
+from ringmere.core.errors import (
+    EventTooLarge,
+    InvalidExpectation,
+    InvalidKey,
+    InvalidParameter,
+    RingmereError,
+    Unavailable,
+)
 from ringmere.core.event import Draft, check_key, is_batch, parse_batch, parse_draft
 from ringmere.http.body import json_body
 from ringmere.http.options import Door
 from ringmere.http.parameters import switch
 from ringmere.http.problems import json_response
 from ringmere.hub.publish import Published
+
+DEGRADED = {"id": None, "degraded": True}
+"""The answer for an event that went out to live readers and was not stored (contract 8.2)."""
 
 
 async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Response:
@@ -24,18 +34,28 @@ async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Res
     atomic = switch(request, "atomic", "invalid_atomic")
     key = _key(request)
     expected = _expected(request)
+    # What asks for more than to be seen is never sent without being stored.
+    may_degrade = _degraded(request) and expected is None and not atomic
     async with json_body(door, request) as body:
         if is_batch(body):
-            return await _batch(door, session, parse_batch(body), key, atomic, expected)
+            return await _batch(door, session, parse_batch(body), key, atomic, expected, may_degrade)
         draft = _keyed(parse_draft(body), key)
         _check_size(door, draft)
+        if may_degrade and await door.hub.publish_degraded(session, [draft]):
+            return json_response(DEGRADED, 202)
         published = await door.hub.publish(session, draft, expected)
     answer = {"id": published.id, "sessionId": session, "duplicate": published.duplicate}
     return json_response(answer, 200 if published.duplicate else 201)
 
 
 async def _batch(
-    door: Door, session: str, drafts: list[Draft], key: str | None, atomic: bool, expected: int | None
+    door: Door,
+    session: str,
+    drafts: list[Draft],
+    key: str | None,
+    atomic: bool,
+    expected: int | None,
+    may_degrade: bool,
 ) -> web.Response:
     if expected is not None and not atomic:
         raise InvalidExpectation("Expected-Last-Event-Id on a batch needs ?atomic=1")
@@ -43,6 +63,8 @@ async def _batch(
         drafts = [_keyed(draft, f"{key}/{index}") for index, draft in enumerate(drafts)]
     for draft in drafts:
         _check_size(door, draft)
+    if may_degrade and await door.hub.publish_degraded(session, drafts):
+        return json_response({"sessionId": session, "results": [DEGRADED for _ in drafts]}, 202)
     results = await door.hub.publish_batch(session, drafts, atomic=atomic, expected_id=expected)
     _raise_if_nothing_went(results)
     answer = {"sessionId": session, "results": [_row(result) for result in results]}
@@ -86,6 +108,14 @@ def _key(request: web.BaseRequest) -> str | None:
     if len(values) > 1:
         raise InvalidKey("Idempotency-Key is given more than once")
     return check_key(values[0]) if values else None
+
+
+def _degraded(request: web.BaseRequest) -> bool:
+    """Return whether the publisher takes live readers only, while the log does not store (contract 8.2)."""
+    values = request.headers.getall("Degraded", [])
+    if values not in ([], ["allow"]):
+        raise InvalidParameter("invalid_degraded", "Degraded can only be allow")
+    return bool(values)
 
 
 def _expected(request: web.BaseRequest) -> int | None:

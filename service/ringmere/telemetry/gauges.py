@@ -46,6 +46,10 @@ class Stats(Protocol):
     def log_connected(self) -> bool:
         """Whether NATS is there."""
 
+    @property
+    def log_degraded(self) -> Mapping[int, bool]:
+        """By shard, as far as it was published to: whether publishes are refused because it does not store."""
+
 
 class StatsCollector(Collector):
     """Turns the answer of a ``stats`` callable into gauges at every scrape; without one there are none."""
@@ -66,8 +70,12 @@ def _gauges(stats: Stats) -> list[Metric]:
     readers = GaugeMetricFamily("ringmere_subscribers", "Open streams.", labels=["transport"])
     for transport in TRANSPORTS:
         readers.add_metric([transport], stats.subscribers.get(transport, 0))
+    degraded = GaugeMetricFamily("ringmere_log_degraded", "1 while the shard does not store, else 0.", labels=["shard"])
+    for shard, refused in stats.log_degraded.items():
+        degraded.add_metric([str(shard)], int(refused))
     return [
         readers,
+        degraded,
         _gauge("sessions_live", "Sessions followed for readers of this instance.", stats.sessions_live),
         _total_and_max(
             "backlog_events", "Events queued for slow readers.", stats.backlog_events, stats.backlog_events_max

@@ -7,6 +7,7 @@ is not listed is counted as ``other``: no input of a client can add a time serie
 from __future__ import annotations
 
 from ringmere.core.backlog import Backlog
+from ringmere.core.breaker import State
 from ringmere.core.cursor import Outcome
 from ringmere.core.errors import RingmereError
 from ringmere.core.event import SKIP_REASONS
@@ -35,10 +36,12 @@ EVICTION_REASONS = tuple(
         CloseReason.MEMORY,
     )
 )
-THRESHOLDS = Backlog.THRESHOLDS
 FALL_BACK_REASONS = tuple(
     reason.label for reason in (CloseReason.QUEUE_OVERFLOW, CloseReason.QUEUE_BYTES_OVERFLOW, CloseReason.MEMORY)
 )
+THRESHOLDS = Backlog.THRESHOLDS
 SKIPPED = SKIP_REASONS
 CURSORS_IGNORED = ("malformed", "repeated", "empty", "too_large")
-PUBLISH_OUTCOMES = ("stored", "duplicate", *sorted(_codes(RingmereError)))
+BREAKER_STATES = (State.OPEN.value, State.CLOSED.value)
+"""What a breaker is told of; that it looks (the other states) is no news."""
+PUBLISH_OUTCOMES = ("stored", "duplicate", "degraded", *sorted(_codes(RingmereError)))

@@ -16,6 +16,8 @@ event                   level    fields
 ``message_skipped``     warning  session, seq, reason
 ``log_connected``       info
 ``log_lost``            warning
+``log_degraded``        warning  shard, reason
+``log_restored``        info     shard, seconds
 ``epoch_added``         warning  shard, token
 ======================  =======  ==============================================================
 
@@ -123,12 +125,12 @@ class LogObserver(Observer):
         """Say that a reader was too slow."""
         self._limited("reader_evicted", reason.label, session=session, stream=stream_id, reason=reason.label)
 
-    def cursor_ignored(self, session: str, reason: str) -> None:
-        """Say that a cursor was malformed."""
     def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
         """Say that a slow reader reads on from the log."""
         self._limited("reader_fell_back", reason.label, session=session, stream=stream_id, reason=reason.label)
 
+    def cursor_ignored(self, session: str, reason: str) -> None:
+        """Say that a cursor was malformed."""
         self._limited("cursor_ignored", reason, session=session, reason=reason)
 
     def resync(self, session: str, reason: str, detail: str | None) -> None:
@@ -149,6 +151,14 @@ class LogObserver(Observer):
             self._log.info("log_connected")
         else:
             self._log.warning("log_lost")
+
+    def log_degraded(self, shard: int, reason: str) -> None:
+        """Say that a shard does not store."""
+        self._log.warning("log_degraded", shard=shard, reason=reason)
+
+    def log_restored(self, shard: int, seconds: float) -> None:
+        """Say that it does again, and how long it did not."""
+        self._log.info("log_restored", shard=shard, seconds=round(seconds, 3))
 
     def epoch_added(self, shard: int, token: str) -> None:
         """Say that a shard has a new epoch."""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ringmere import __version__
+from ringmere.core.breaker import State
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.observer import Observer
 from ringmere.telemetry import labels
@@ -100,19 +101,24 @@ class Metrics(Observer):
         self._replay_seconds = self._seconds("replay_duration", "From a stream's begin to its going live.", _FAST)
         self._warnings = self._counts("slow_client_warnings", "Slow readers warned.", "threshold", labels.THRESHOLDS)
         self._evictions = self._counts("evictions", "Slow readers evicted.", "reason", labels.EVICTION_REASONS)
-        self._ignored = self._counts(
         self._fall_backs = self._counts(
             "catchups", "Slow readers that read on from the log instead of being evicted.", "reason",
             labels.FALL_BACK_REASONS,
         )  # fmt: skip
         self._caught_up = self._counter("catchup_events", "Events such readers were given on their way back to live.")
         self._coalesced = self._counter("coalesced_events", "Events that became part of another one in a backlog.")
+        self._ignored = self._counts(
             "cursors_ignored", "Malformed cursors that degraded to live-only.", "reason", labels.CURSORS_IGNORED
         )
 
     def _make_log_metrics(self) -> None:
         self._live_gaps = self._counter("live_gaps", "Holes seen in the live tail.")
         self._gap_filled = self._counter("gap_filled_events", "Events of such holes read from the log.")
+        self._degraded_events = self._counter("degraded_events", "Events sent to live readers without being stored.")
+        self._transitions = self._counts(
+            "breaker_transitions", "A shard ceased to store (open) or stores again (closed).", "state",
+            labels.BREAKER_STATES,
+        )  # fmt: skip
         self._skipped = self._counts(
             "skipped_messages", "Stored messages that are no events.", "reason", labels.SKIPPED
         )
@@ -121,6 +127,8 @@ class Metrics(Observer):
         """Count the events of a publish request."""
         self._published.add(outcome, events)
         self._publish_seconds.observe(seconds)
+        if outcome == "degraded":
+            self._degraded_events.inc(events)
 
     def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
         """Count an accepted stream."""
@@ -165,14 +173,6 @@ class Metrics(Observer):
         """Count an eviction."""
         self._evictions.add(reason.label)
 
-    def live_gap(self, session: str) -> None:
-        """Count a hole."""
-        self._live_gaps.inc()
-
-    def gap_filled(self, session: str, events: int) -> None:
-        """Count the events that filled a hole."""
-        self._gap_filled.inc(events)
-
     def fell_back(self, session: str, stream_id: str, reason: CloseReason) -> None:
         """Count a reader that reads on from the log."""
         self._fall_backs.add(reason.label)
@@ -184,6 +184,22 @@ class Metrics(Observer):
     def coalesced(self, session: str, events: int) -> None:
         """Count merged events."""
         self._coalesced.inc(events)
+
+    def live_gap(self, session: str) -> None:
+        """Count a hole."""
+        self._live_gaps.inc()
+
+    def gap_filled(self, session: str, events: int) -> None:
+        """Count the events that filled a hole."""
+        self._gap_filled.inc(events)
+
+    def log_degraded(self, shard: int, reason: str) -> None:
+        """Count a breaker that has opened."""
+        self._transitions.add(State.OPEN.value)
+
+    def log_restored(self, shard: int, seconds: float) -> None:
+        """Count a breaker that has closed."""
+        self._transitions.add(State.CLOSED.value)
 
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """Count a message that was passed over."""
