@@ -101,10 +101,10 @@ class Settings:
 
     max_queued: int = _limit("max_queued", NUMBER, "readers", "Backlog of a reader in events before it is evicted.", low=MIN_MAX_QUEUED, high=MAX_MAX_QUEUED)
     max_queued_bytes: int = _limit("max_queued_bytes", SIZE, "readers", "The same in bytes.", low=1024, high=1024**3)
+    coalesce: tuple[str, ...] = _row(RULES, (), "readers", "TYPE=/data/pointer: events that a reader may have merged in its backlog, and the text to join. May be repeated.")
     write_timeout: float = _limit("write_timeout", DURATION, "readers", "A reader that takes nothing for this long is evicted.", low=0.1, high=3600)
     evict_grace: float = _limit("evict_grace", DURATION, "readers", "From an eviction to the end of the socket at the latest.", low=0.1, high=600)
     max_subscribers: int = _limit("max_subscribers", NUMBER, "readers", "Readers of one session on this instance.", low=1, high=1_000_000)
-    coalesce: tuple[str, ...] = _row(RULES, (), "readers", "TYPE=/data/pointer: events that a reader may have merged in its backlog, and the text to join. May be repeated.")
     max_connections: int = _limit("max_connections", NUMBER, "readers", "Readers on this instance; never more than the file limit less a reserve.", low=1, high=10_000_000)
 
     backlog_bytes_total: int = _limit("backlog_bytes_total", SIZE, "memory", "All backlogs; beyond it the largest reader is evicted.", low=1024**2, high=MAX_BYTES)
