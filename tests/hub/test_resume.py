@@ -237,7 +237,7 @@ async def test_a_cursor_at_the_head_of_an_expired_log_is_contiguous() -> None:
         assert client.story == ["replay_complete", 6]
 
 
-async def test_lif_closed_a_cursor_at_the_terminal_event_is_204_and_holds_no_slot() -> None:
+async def test_a_cursor_at_the_terminal_event_is_204_and_holds_no_slot() -> None:
     async with world() as w:
         w.put(2)
         await w.hub.close_session(S1)

@@ -147,6 +147,7 @@ async def test_bpr_5_a_full_socket_delays_nobody_else() -> None:
 
 async def test_bpr_6_an_evicted_client_that_reads_again_gets_its_queue_the_reason_and_the_end() -> None:
     async with world() as w:
+        await w.settle(1)
         tasks = len(asyncio.all_tasks())
         client = await w.stalled(max_queued=16)
         w.put(20)

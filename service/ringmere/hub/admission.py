@@ -34,7 +34,7 @@ class Admission:
         try:
             async with asyncio.timeout(self._hub.limits.connect_deadline):
                 await self._started(channel)
-                if self._require_session and not channel.known:
+                if self._require_session and not await self._exists(channel):
                     raise SessionNotFound(f"session {session} is unknown")
                 plan = await self._plan(channel, options)
             return self._enter(channel, options, plan)
@@ -95,6 +95,10 @@ class Admission:
             self._hub.discard(channel)
             raise
         channel.starting = None
+
+    async def _exists(self, channel: Channel) -> bool:
+        """Ask the leader about what the channel does not know: an event may be stored and still on its way here."""
+        return channel.known or await self._hub.log.last(channel.session) is not None
 
     async def _plan(self, channel: Channel, options: SubscribeOptions) -> Plan | None:
         """Judge a cursor; once more when the log was replaced meanwhile, for the judgement may be the old log's."""

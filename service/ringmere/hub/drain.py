@@ -19,10 +19,11 @@ GOODBYES_PER_SECOND = 100
 async def goodbyes(readers: Sequence[Subscriber], limits: Limits) -> None:
     """Send each reader ``server_draining`` with a jittered ``retry`` and end it, over ``drain_grace`` at most."""
     span = min(limits.drain_grace, len(readers) / GOODBYES_PER_SECOND)
-    began = time.monotonic()
+    now = asyncio.get_running_loop().time
+    began = now()
     for index, reader in enumerate(readers):
         due = began + span * index / max(1, len(readers))
-        pause = due - time.monotonic()
+        pause = due - now()
         if pause > 0:
             await asyncio.sleep(pause)
         retry_ms = round(limits.retry_ms * random.uniform(0.1, 1.0))

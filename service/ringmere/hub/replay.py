@@ -227,8 +227,10 @@ class Replay:
         ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
         that the log was replaced. Raises :class:`~ringmere.core.errors.LogUnavailable`, also in that case,
         after having asked for the new epoch, and when the log is not the encoder's any more: then page and proof
-        may be of two logs, and ids of none. ``unexpired`` is given by who follows the session: it says whether what came behind
-        ``position`` is too young to have expired, so that only a full ring can have removed it.
+        may be of two logs, and ids of none.
+
+        ``unexpired`` is given by who follows the session: it says whether what came behind ``position`` is too
+        young to have expired, so that only a full ring can have removed it.
         """
         batch = await self._read(position, time_ns, unexpired)
         if self._log.epochs(self._session) != self.encoder.table:

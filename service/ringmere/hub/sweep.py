@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from ringmere.core.errors import LogUnavailable
@@ -45,8 +44,12 @@ class Sweep:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), PERIOD)
+            # No wait_for: it can swallow a cancellation that comes together with the event.
+            alarm = loop.call_later(PERIOD, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                alarm.cancel()
             self._wake.clear()
             everything, self._all = self._all, False
             now = loop.time()
