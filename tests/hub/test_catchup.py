@@ -10,22 +10,22 @@ from support.hub import Client, arrived, world
 from support.virtual import eventually
 
 
-@pytest.mark.parametrize("window_bytes", [1, 600, 1 << 20])
+@pytest.mark.parametrize("window_bytes", [1, 300, 600, 1 << 20])
 async def test_what_a_turn_pushes_out_of_the_window_is_not_lost_to_a_reader_that_joins(window_bytes: int) -> None:
-    async with world(ring_size=8, window_bytes=window_bytes) as w:
+    """The reader runs between the arrival of a burst and the end of its turn."""
+    async with world(window_bytes=window_bytes) as w:
         w.put(3)
         first = await w.connect(0)
         await arrived(first, 3)
-        reader = await w.connect(3)
-        reader.pause()
-        reader.leave()
         slow = Client(paused=True)
         await w.connect(3, client=slow)
+        await w.settle()
         w.put(7)
-        await asyncio.sleep(0)
         slow.resume()
         await arrived(slow, 7)
+        await eventually(lambda: slow.of("replay_complete"))
         assert slow.ids == [*range(4, 11)]
+        assert slow.types.count("state_resync_required") == 0
 
 
 async def test_a_slow_reader_follows_a_publisher_from_page_to_page_and_joins() -> None:
