@@ -120,13 +120,14 @@ async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions, bou
     pause = FIRST_PAUSE
     while True:
         try:
-            log.arrive(await open_log(options, log_settings(settings), bounds))
+            opened = await open_log(options, log_settings(settings), bounds)
         except LogUnavailable as error:
             logger.warning("waiting_for_nats", servers=options.addresses(), reason=str(error), next_try=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
-            logger.info("ready", servers=options.addresses())
+            log.arrive(opened)
+            logger.info("ready", servers=options.addresses(), tail=opened.tail)
             return
 
 

@@ -49,7 +49,7 @@ def test_every_setting_of_the_log_reaches_it() -> None:
     settings = dataclasses.replace(changed(), reconcile=True)
     given = log_settings(settings)
     for row in rows():
-        if row.group == "log":
+        if row.group == "log" and not hasattr(Limits(), row.name):
             value = getattr(given, row.name)
             assert value == getattr(settings, row.name) != getattr(LogSettings(), row.name), row.name
 

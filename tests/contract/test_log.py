@@ -1,4 +1,4 @@
-"""What every log promises (``ringmere.log.port``): the one in memory and JetStream, with both readers."""
+"""What every log promises (``ringmere.log.port``): in memory, and on JetStream with both readers and both tails."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from support.logs import Ear, Live, Rig, fill, jetstream_rig, memory_rig, read_a
 from support.nats import eventually
 
 
-@pytest.fixture(params=["memory", "direct", "consumer"])
+@pytest.fixture(params=["memory", "direct-republish", "consumer-republish", "direct-consumer"])
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
-    """A site without any log yet."""
-    made = memory_rig() if request.param == "memory" else jetstream_rig(tmp_path, request.param)
+    """A site without any log yet: in memory, or JetStream with a reader and a tail."""
+    made = memory_rig() if request.param == "memory" else jetstream_rig(tmp_path, *request.param.split("-"))
     async with made as site:
         yield site
 

@@ -15,7 +15,7 @@ from ringmere.log.connect import ConnectOptions
 from ringmere.log.jetstream import LogSettings, open_log
 from ringmere.log.port import Log
 from support.logs import Ear, Live, fill, freeze, read_all
-from support.nats import eventually, running_server
+from support.nats import api, connected, eventually, running_server
 
 
 async def test_without_a_server_opening_fails_at_its_deadline() -> None:
@@ -104,3 +104,20 @@ async def test_the_listener_hears_of_loss_and_return(nats_server: EmbeddedServer
 def test_a_reader_of_another_name_is_refused() -> None:
     with pytest.raises(ValueError, match="reader"):
         LogSettings(reader="fast")
+
+
+async def test_the_tail_left_open_is_what_all_streams_can_serve(nats_server: EmbeddedServer) -> None:
+    options = ConnectOptions(servers=(nats_server.url,))
+    tails = []
+    for shards, tail in ((1, "auto"), (1, "consumer"), (1, "auto")):
+        log = await open_log(options, LogSettings(shards=shards, tail=tail))
+        tails.append(log.tail)
+        await log.close()
+    assert tails == ["republish", "consumer", "republish"]
+    async with connected(nats_server) as connection:
+        for name in ("RINGMERE_0", "RINGMERE_HEAD_0"):
+            assert (await api(connection, f"STREAM.DELETE.{name}"))["success"]
+    for tail, chosen in (("consumer", "consumer"), ("auto", "consumer")):
+        log = await open_log(options, LogSettings(tail=tail))
+        assert log.tail == chosen
+        await log.close()

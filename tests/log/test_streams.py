@@ -166,10 +166,41 @@ async def test_another_shape_stops_the_start_and_is_named(
     assert "error" not in await api(connection, "STREAM.UPDATE.RINGMERE_0", changed)
     before = await config(connection, "RINGMERE_0")
     with pytest.raises(StreamShapeDiffers) as caught:
-        await ensure_streams(connection, settings())
+        await ensure_streams(connection, settings(tail="republish"))
     assert caught.value.stream == "RINGMERE_0"
     assert any(row.startswith(says) for row in caught.value.differences), caught.value.differences
     assert await config(connection, "RINGMERE_0") == before
+
+
+@pytest.mark.parametrize("tail", ["auto", "consumer"])
+@pytest.mark.parametrize("reconcile", [False, True])
+async def test_a_stream_without_republishing_is_accepted_as_it_is_unless_the_tail_needs_it(
+    connection: Connection, tail: str, reconcile: bool
+) -> None:
+    [made] = await ensure_streams(connection, settings(tail="consumer"))
+    assert not made.republishes
+    assert "republish" not in await config(connection, "RINGMERE_0")
+    [found] = await ensure_streams(connection, settings(tail=tail, reconcile=reconcile, ring_size=100))
+    assert not found.republishes
+    with pytest.raises(StreamShapeDiffers, match="republish is none, wanted"):
+        await ensure_streams(connection, settings(tail="republish"))
+    [changed] = await ensure_streams(connection, settings(tail="republish", reconcile=True))
+    assert changed.republishes
+
+
+@pytest.mark.parametrize("tail", ["auto", "republish", "consumer"])
+async def test_a_stream_that_republishes_suits_every_tail_but_not_when_it_does_so_elsewhere(
+    connection: Connection, tail: str
+) -> None:
+    await ensure_streams(connection, settings())
+    before = await config(connection, "RINGMERE_0")
+    [found] = await ensure_streams(connection, settings(tail=tail, reconcile=True))
+    assert found.republishes
+    assert await config(connection, "RINGMERE_0") == before
+    elsewhere = {**before, "republish": {"src": "ringmere.events.0.*", "dest": "other.{{wildcard(1)}}"}}
+    assert "error" not in await api(connection, "STREAM.UPDATE.RINGMERE_0", elsewhere)
+    with pytest.raises(StreamShapeDiffers, match=r"republish is .*other"):
+        await ensure_streams(connection, settings(tail=tail))
 
 
 async def test_all_differences_are_named_at_once(connection: Connection) -> None:
@@ -311,7 +342,15 @@ async def test_a_server_too_old_for_atomic_batches_is_refused(tmp_path: Path, mo
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"ring_size": 0}, {"ring_size": 1_000_001}, {"shards": 0}, {"shards": 65}, {"replicas": 6}, {"log_ttl": -1.0}],
+    [
+        {"tail": "push"},
+        {"ring_size": 0},
+        {"ring_size": 1_000_001},
+        {"shards": 0},
+        {"shards": 65},
+        {"replicas": 6},
+        {"log_ttl": -1.0},
+    ],
 )
 def test_numbers_outside_the_contract_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must"):

@@ -70,17 +70,18 @@ class MemoryRig:
 
 
 class JetStreamRig:
-    """A real server; ``reader`` is the way pages are read."""
+    """A real server; ``reader`` is the way pages are read, ``tail`` where live messages come from."""
 
-    def __init__(self, server: EmbeddedServer, reader: str) -> None:
+    def __init__(self, server: EmbeddedServer, reader: str, tail: str = "auto") -> None:
         self.server = server
         self.reader = reader
+        self.tail = tail
         self.settings: LogSettings | None = None
         self.logs: list[JetStreamLog] = []
 
     async def open(self, **settings: Any) -> Log:
         if self.settings is None:
-            self.settings = LogSettings(reader=self.reader, **settings)
+            self.settings = LogSettings(reader=self.reader, tail=self.tail, **settings)
         log = await open_log(ConnectOptions(servers=(self.server.url,)), self.settings)
         self.logs.append(log)
         return log
@@ -114,10 +115,10 @@ async def memory_rig() -> AsyncIterator[Rig]:
 
 
 @asynccontextmanager
-async def jetstream_rig(directory: Path, reader: str) -> AsyncIterator[Rig]:
+async def jetstream_rig(directory: Path, reader: str, tail: str = "auto") -> AsyncIterator[Rig]:
     """Give out a site on a fresh server."""
     async with running_server(directory / "nats") as server:
-        rig = JetStreamRig(server, reader)
+        rig = JetStreamRig(server, reader, tail)
         try:
             yield rig
         finally:

@@ -4,7 +4,7 @@
 
     Connection ── Leader ── query, Listing          what is stored
         │            └───── Outbox, Appender        what is to be stored
-        ├── tail, Reader                            what was and is being stored, in order
+        ├── tail or ConsumerTails, Reader           what was and is being stored, in order
         ├── Degraded                                what cannot be stored
         └── Epochs, Purges                          what ids mean, and since when
 """
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.limits import Limits
-from ringmere.log import query, tail
+from ringmere.log import query
+from ringmere.log import tail as republished
 from ringmere.log.append import Appender
 from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.consumer import ConsumerReader
+from ringmere.log.consumer_tail import ConsumerTails
 from ringmere.log.degraded import Degraded
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
@@ -39,11 +41,12 @@ from ringmere.log.port import (
     SessionPage,
     SessionState,
     Stored,
+    Tail,
 )
 from ringmere.log.purges import Purges
 from ringmere.log.reader import DirectReader, Reader
 from ringmere.log.shape import HEADER_ROOM, StreamSettings
-from ringmere.log.streams import ensure_streams
+from ringmere.log.streams import ShardInfo, ensure_streams
 
 OPEN_TIMEOUT = 30.0
 """Seconds for everything between the first connect and a log that serves."""
@@ -82,7 +85,7 @@ async def open_log(
         async with asyncio.timeout(OPEN_TIMEOUT):
             shards = await ensure_streams(connection, wanted)
             largest = min(shard.max_msg_size for shard in shards)
-            log = JetStreamLog(connection, wanted, limits or Limits(), largest)
+            log = JetStreamLog(connection, wanted, limits or Limits(), largest, _chosen_tail(wanted, shards))
             await log.start()
     except BaseException as error:
         await (log or connection).close()
@@ -92,13 +95,24 @@ async def open_log(
     return log
 
 
+def _chosen_tail(settings: LogSettings, shards: list[ShardInfo]) -> str:
+    """Return the tail that was asked for; left open, the one that all streams can serve."""
+    if settings.tail != "auto":
+        return settings.tail
+    return "republish" if all(shard.republishes for shard in shards) else "consumer"
+
+
 class JetStreamLog:
     """Keeps the promises of :class:`ringmere.log.port.Log`. Made by :func:`open_log`."""
 
-    def __init__(self, connection: Connection, settings: LogSettings, limits: Limits, max_msg_size: int) -> None:
+    def __init__(
+        self, connection: Connection, settings: LogSettings, limits: Limits, max_msg_size: int, tail: str
+    ) -> None:
         self.ring_size = settings.ring_size
         self.log_ttl = settings.log_ttl
         self.connection = connection
+        self.tail = tail
+        """Where live messages come from: ``republish`` or ``consumer``."""
         self._settings = settings
         self._max_msg_size = max_msg_size
         self._listener: LogListener | None = None
@@ -111,6 +125,11 @@ class JetStreamLog:
         self._reader: Reader = direct
         if settings.reader == "consumer":
             self._reader = ConsumerReader(connection, direct, settings.timeout)
+        self._consumers: ConsumerTails | None = None
+        if tail == "consumer":
+            self._consumers = ConsumerTails(
+                connection, self._leader, settings.shards, self._epochs.seen, settings.timeout
+            )
         outbox = Outbox(connection, lambda: self.max_event_bytes, limits, settings.timeout)
         self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
         self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
@@ -161,9 +180,12 @@ class JetStreamLog:
         """Store all rows or none."""
         return await self._atomic.append(self._places.of(session), rows, expected)
 
-    async def subscribe(self, session: str, sink: LiveSink) -> tail.LiveTail:
+    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
         """Start the live tail."""
-        return await tail.subscribe(self.connection, self._places.of(session), self._epochs.seen, sink)
+        place = self._places.of(session)
+        if self._consumers is not None:
+            return await self._consumers.subscribe(place, sink)
+        return await republished.subscribe(self.connection, place, self._epochs.seen, sink)
 
     async def bounds(self, session: str) -> SubjectBounds:
         """Return the leader's bounds of subject and stream; the order of the reads is explained in ``query.py``."""
@@ -236,6 +258,8 @@ class JetStreamLog:
     async def close(self) -> None:
         """Release everything."""
         self._degraded.close()
+        if self._consumers is not None:
+            await self._consumers.close()
         await self._reader.close()
         await self._purges.close()
         await self._epochs.close()

@@ -15,6 +15,7 @@ from ringmere.log.shape import (
     HEADER_ROOM,
     MIN_STREAM_BYTES,
     StreamSettings,
+    accepted_republish,
     differences,
     event_stream,
     head_stream,
@@ -38,6 +39,7 @@ class ShardInfo(NamedTuple):
     first_seq: int
     last_seq: int
     max_msg_size: int
+    republishes: bool
 
 
 async def require_jetstream(connection: Connection) -> dict[str, Any]:
@@ -117,13 +119,17 @@ async def _ensure_shard(
     # A number that was derived, not given, stays what it was when the stream was made.
     derived = {"max_bytes": settings.max_bytes, "max_msg_size": settings.max_event_bytes}
     ignore = frozenset(field for field, given in derived.items() if given is None)
-    if await api.stream_info(connection, wanted["name"]) is None:
+    found = await api.stream_info(connection, wanted["name"])
+    if found is None:
         await _create_fitting(connection, wanted)
+    else:
+        wanted["republish"] = accepted_republish(settings, shard, found["config"].get("republish"))
     info = await ensure_stream(connection, wanted, reconcile=settings.reconcile, ignore=ignore)
     config, state = info["config"], info["state"]
     await _ensure_head(connection, settings, shard, config["max_bytes"])
     limit = config["max_msg_size"] if config["max_msg_size"] > 0 else connection.max_payload
-    return ShardInfo(shard, wanted["name"], info["created"], state["first_seq"], state["last_seq"], limit)
+    republishes = bool(config.get("republish"))
+    return ShardInfo(shard, wanted["name"], info["created"], state["first_seq"], state["last_seq"], limit, republishes)
 
 
 async def _ensure_head(connection: Connection, settings: StreamSettings, shard: int, origin_bytes: int) -> None:

@@ -7,19 +7,16 @@ consumer delivers is checked here: its own sequence must step by one, and a sile
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import msgspec
 
-from ringmere.core.errors import LogUnavailable
+from ringmere.log import ephemeral
 from ringmere.log.connect import Connection
 from ringmere.log.places import Place
 from ringmere.log.port import Stored
 from ringmere.log.reader import NOT_FOUND
 from ringmere.log.stamps import status
 
-INACTIVE_NS = 10_000_000_000
-"""The server removes a consumer that nobody pulls from for this long: when this process dies."""
 CONFLICT = 409
 """Status of a pull that ended early: its size limit is reached, or the consumer is gone."""
 
@@ -53,24 +50,7 @@ class Pull:
     async def create(self, start: int) -> None:
         """Make the consumer on the server. Raises ``LogUnavailable``."""
         place = self.place
-        config = {
-            "name": self.name,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": max(start, 1),
-            "ack_policy": "none",
-            "replay_policy": "instant",
-            "filter_subject": place.subject,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": INACTIVE_NS,
-        }
-        body = {"stream_name": place.stream, "config": config, "action": "create"}
-        operation = f"CONSUMER.CREATE.{place.stream}.{self.name}.{place.subject}"
-        reply = await self._connection.request(
-            f"{self._connection.api}.{operation}", _encode(body), timeout=self._timeout
-        )
-        if b'"error"' in reply.payload[:200]:
-            raise LogUnavailable(f"no consumer on {place.stream}: {reply.payload[:200].decode(errors='replace')}")
+        await ephemeral.create(self._connection, place.stream, self.name, place.subject, start, self._timeout)
 
     async def fetch(self, batch: int, max_bytes: int) -> tuple[list[Stored], bool]:
         """Pull once; return what came and whether there is more. Raises :class:`ConsumerLost` when nothing did."""
@@ -128,8 +108,7 @@ class Pull:
 
     def remove(self) -> None:
         """Remove the consumer; one that cannot be told dies of its inactivity."""
-        with contextlib.suppress(LogUnavailable):
-            self._connection.send(f"{self._connection.api}.CONSUMER.DELETE.{self.place.stream}.{self.name}", b"")
+        ephemeral.remove(self._connection, self.place.stream, self.name)
 
     def _look(self) -> None:
         if self._done is None or self._done.done():

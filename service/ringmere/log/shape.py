@@ -15,6 +15,7 @@ HEADER_ROOM = 64 * 1024
 HEAD_SHARE = 8
 """A head stream may hold an eighth of what its event stream may."""
 MIN_STREAM_BYTES = 64 * MIB
+TAILS = ("auto", "republish", "consumer")
 
 _DEFAULTS: dict[str, Any] = {
     "allow_direct": False,
@@ -60,6 +61,8 @@ class StreamSettings:
     max_consumers: int = MAX_CONSUMERS
     reconcile: bool = False
     first_epoch: int = 0
+    tail: str = "auto"
+    """Where live messages come from: ``republish`` (the streams must), ``consumer``, ``auto`` (as the streams do)."""
 
     def __post_init__(self) -> None:
         ranges = {
@@ -70,6 +73,8 @@ class StreamSettings:
         for name, (value, lowest, highest) in ranges.items():
             if not lowest <= value <= highest:
                 raise ValueError(f"{name} must be {lowest} to {highest}, not {value}")
+        if self.tail not in TAILS:
+            raise ValueError(f"tail must be one of {', '.join(TAILS)}, not {self.tail}")
         if self.log_ttl < 0 or self.head_ttl < 0:
             raise ValueError("log_ttl and head_ttl must not be negative")
 
@@ -99,12 +104,29 @@ def event_stream(settings: StreamSettings, shard: int, max_bytes: int, max_msg_s
         "allow_atomic": True,
         "deny_delete": True,
         "deny_purge": False,
-        "republish": {"src": event_subject(shard, "*"), "dest": live_subject(shard, "{{wildcard(1)}}")},
+        "republish": None if settings.tail == "consumer" else _republish(shard),
         # Each of these lets one publisher empty a shard or dig holes into it.
         "allow_rollup_hdrs": False,
         "allow_msg_ttl": False,
         "allow_msg_schedules": False,
     }
+
+
+def accepted_republish(settings: StreamSettings, shard: int, found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what an existing stream should republish: what it does, wherever the tail can live with that.
+
+    Without republishing only ``republish`` cannot. Republishing somewhere else suits nobody.
+    """
+    ours = _republish(shard)
+    if settings.tail == "republish":
+        return ours
+    if found is None or _plain("republish", found) == ours:
+        return found
+    return None if settings.tail == "consumer" else ours
+
+
+def _republish(shard: int) -> dict[str, Any]:
+    return {"src": event_subject(shard, "*"), "dest": live_subject(shard, "{{wildcard(1)}}")}
 
 
 def head_stream(settings: StreamSettings, shard: int, max_bytes: int) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def log_settings(settings: Settings) -> LogSettings:
         max_event_bytes=settings.max_event_bytes or None,
         reconcile=settings.reconcile,
         first_epoch=settings.first_epoch,
+        tail=settings.tail,
+        reader=settings.reader,
     )
 
 

@@ -85,6 +85,8 @@ class Settings:
     max_event_bytes: int = _row(SIZE, 0, "log", "Largest event.", low=1024, high=64 * 1024**2, zero="what NATS takes less 64KiB")
     reconcile: bool = _row(SWITCH, False, "log", "Change a stream that exists with another shape instead of refusing to start.")
     first_epoch: int = _row(NUMBER, 0, "log", "Epoch that a new log begins with, after record and stream were both lost.", low=0, high=8191)
+    tail: str = _row(TEXT, "auto", "log", "Where live events come from: `republish` by the streams, or a `consumer` per shard for streams that do not; `auto` looks at them.", choices=("auto", "republish", "consumer"))
+    reader: str = _row(TEXT, "consumer", "log", "How replays are read: direct gets only, or by consumers from the second page on.", choices=("consumer", "direct"))
 
     breaker_failures: int = _limit("breaker_failures", NUMBER, "log", "Publishes in a row that the log fails before the next ones are refused at once.", low=1, high=10_000)
     breaker_window: float = _limit("breaker_window", DURATION, "log", "A failure that comes later than this after the one before begins a new row.", low=0.1, high=DAY)
