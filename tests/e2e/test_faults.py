@@ -250,3 +250,24 @@ async def test_an_instance_that_starts_before_nats_recovers_without_a_restart(tm
             stream.close()
         finally:
             await server.kill()
+
+
+async def test_hov_1_readers_that_come_and_go_among_bursts_larger_than_the_window_miss_nothing(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A burst that pushes out of memory what a joining reader is still due must not be a seam."""
+    burst, bursts = 200, 15
+    async with gateway(tmp_path, *QUICK, "--window-bytes", "16KiB", nats_url=nats_server.url) as instance:
+        readers = [Wanderer(SEED + n, [instance.url], "s", stay=0.1) for n in range(30)]
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for reader in readers:
+                group.create_task(reader.read(lambda reader=reader: reader.cursor >= burst * bursts))
+            for number in range(bursts):
+                before = sum(reader.connections for reader in readers)
+                await eventually(
+                    lambda before=before: sum(reader.connections for reader in readers) > before + 60,
+                    "the readers come again",
+                )
+                await publish(instance.url, "s", numbers(burst, number * burst + 1))
+    for reader in readers:
+        assert reader.ids == list(range(1, burst * bursts + 1))
