@@ -163,6 +163,8 @@ class Watcher(Observer):
         self.fallen_back: list[CloseReason] = []
         self.caught_up_with: list[int] = []
         self.coalesced_events = 0
+        self.degradations: list[tuple[int, str]] = []
+        self.restorations: list[tuple[int, float]] = []
 
     def stream_closed(
         self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
@@ -190,6 +192,12 @@ class Watcher(Observer):
 
     def coalesced(self, session: str, events: int) -> None:
         self.coalesced_events += events
+
+    def log_degraded(self, shard: int, reason: str) -> None:
+        self.degradations.append((shard, reason))
+
+    def log_restored(self, shard: int, seconds: float) -> None:
+        self.restorations.append((shard, seconds))
 
 
 class World:
