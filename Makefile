@@ -3,7 +3,7 @@ PYTHON ?= python3
 PORT ?= 8080
 PIP = .venv/bin/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: run test lint page bench clean
+.PHONY: run test lint page bench soak clean
 
 run: .venv/.installed ## serve with a NATS of its own; PORT=0 takes a free port
 	@.venv/bin/ringmere serve --embedded --data-dir .data --listen 127.0.0.1:$(PORT)
@@ -24,6 +24,9 @@ page: .venv/.installed-dev ## the page's tests in Chromium
 
 bench: .venv/.installed-dev ## Ringmere against a plain gateway, in one run
 	.venv/bin/python -m ops.bench $(ARGS)
+
+soak: .venv/.installed-dev ## half an hour of churn; memory and tasks must end as they began
+	.venv/bin/python -m ops.soak $(ARGS)
 
 clean: ## everything that the other targets made
 	rm -rf .venv .data .tmp .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -42,12 +43,24 @@ async def readyz(door: Door, request: web.BaseRequest) -> web.Response:
 
 
 async def healthz(door: Door, request: web.BaseRequest) -> web.Response:
-    """Describe the instance, always with 200; ``logDegraded`` names the shards that do not store (contract 8.2)."""
+    """Describe the instance, always with 200; ``logDegraded`` names the shards that do not store (contract 8.2).
+
+    ``tasks`` is the number of tasks on the event loop: it follows the readers that catch up, and nothing else.
+    """
     state = _state(door)
     degraded = [shard for shard, refused in door.hub.breakers.open.items() if refused]
     if degraded and state["status"] == "ok":
         state["status"] = "degraded"
-    return json_response({**state, "logDegraded": degraded, "version": door.options.version})
+    tasks = len(asyncio.all_tasks())
+    return json_response(
+        {
+            **state,
+            "logDegraded": degraded,
+            "sessionsLive": len(door.hub.channels),
+            "tasks": tasks,
+            "version": door.options.version,
+        }
+    )
 
 
 async def capabilities(door: Door, request: web.BaseRequest) -> web.Response:
@@ -59,7 +72,7 @@ async def metrics(door: Door, request: web.BaseRequest) -> web.Response:
     """Give the metrics as rendered by telemetry."""
     if door.options.metrics is None:
         raise HttpProblem("not_found", "this instance has no metrics")
-    body, content_type = door.options.metrics()
+    body, content_type = await door.options.metrics()
     return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
 
