@@ -7,13 +7,14 @@
           └─ hub      tells telemetry, which watches
               └─ doors
 
-The end runs the other way: no new streams, goodbyes, hub, doors, log, NATS.
+The end runs the other way: no new streams, goodbyes, hub, doors, log, NATS. What differs between an instance
+that is alone in its process and one of several workers is its *seat*.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -24,13 +25,14 @@ import structlog
 from ringmere.core.errors import LogUnavailable, StartRefused
 from ringmere.core.limits import Limits
 from ringmere.embedded import EmbeddedServer, EmbeddedServerError
-from ringmere.http.app import build_app
+from ringmere.http.app import App, build_app
 from ringmere.http.options import HttpOptions
 from ringmere.http.server import Listener, listen
 from ringmere.hub.hub import Hub
 from ringmere.log.jetstream import open_log
 from ringmere.log.late import LateLog
 from ringmere.log.options import ConnectOptions
+from ringmere.notify import Notifier
 from ringmere.process import Stop, calm_collector, loop_factory, raise_file_limit
 from ringmere.settings import Loaded, Settings
 from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings
@@ -44,6 +46,8 @@ USUAL_EVENT_BYTES = 1024 * 1024 - 64 * 1024
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 5.0
 """Seconds between two tries to reach NATS at start."""
+LOOK = 0.1
+"""Seconds between two looks whether a connection that was lost right after the start is back."""
 
 NOTE = '{"type":"note","data":"hello"}'
 
@@ -58,14 +62,77 @@ def run(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str], None]) 
         runner.run(serve(loaded, environ, say, loop_name))
 
 
+class Seat:
+    """How an instance meets the world. ``worker`` is its number among several, None when it is alone."""
+
+    worker: int | None = None
+
+    async def open_door(self, app: App) -> Listener:
+        """Begin to listen. Raises ``OSError`` when the address cannot be had."""
+        raise NotImplementedError
+
+    async def metrics(self, telemetry: Telemetry) -> tuple[bytes, str]:
+        """Render what a scrape of this instance gets."""
+        return telemetry.render()
+
+    def opened(self, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
+        """The door is open."""
+
+    def ready(self) -> None:
+        """``/readyz`` says 200 for the first time."""
+
+    def stopping(self) -> None:
+        """The drain begins."""
+
+
+class Alone(Seat):
+    """The only instance of its process: it speaks to people and to the service manager itself."""
+
+    def __init__(self, loaded: Loaded, say: Callable[[str], None], loop_name: str, notifier: Notifier) -> None:
+        self._loaded = loaded
+        self._say = say
+        self._loop_name = loop_name
+        self._notifier = notifier
+        self._url = ""
+
+    async def open_door(self, app: App) -> Listener:
+        """Open the address of the settings."""
+        return await listen(app, *split_listen(self._loaded.settings.listen))
+
+    def opened(self, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
+        """Print the address."""
+        self._url = say_hello(self._say, door.addresses[0], options, self._loop_name, self._loaded)
+        self._notifier.status(f"waiting for NATS at {options.addresses()}, door open on {self._url}")
+
+    def ready(self) -> None:
+        """Tell the service manager: the unit is started when it serves."""
+        self._notifier.ready(f"serving on {self._url}")
+
+    def stopping(self) -> None:
+        """Tell the service manager."""
+        self._notifier.stopping("saying goodbye to all streams")
+
+
 async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str], None], loop_name: str) -> None:
     """Wire the floors, wait for the end, take everything down again. ``say`` prints a line for people."""
-    settings = loaded.settings
     stop = Stop()
     async with AsyncExitStack() as house:
         stop.listen()
-        nats = await _start_nats(settings, house)
-        options = connect_options(settings, environ, nats.url if nats else None)
+        notifier = await watched(environ, house)
+        nats = await start_nats(loaded.settings, house)
+        options = connect_options(loaded.settings, environ, nats.url if nats else None)
+        await run_instance(loaded.settings, options, Alone(loaded, say, loop_name, notifier), stop, nats)
+    logger.info("stopped")
+
+
+async def run_instance(
+    settings: Settings, options: ConnectOptions, seat: Seat, stop: Stop, nats: EmbeddedServer | None
+) -> None:
+    """Run one instance until ``stop`` asks for its end, and take it down in order.
+
+    Raises ``StartRefused`` when it must not serve like this.
+    """
+    async with AsyncExitStack() as house:
         log = LateLog(settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES)
         house.push_async_callback(log.close)
         telemetry = Telemetry()
@@ -73,17 +140,26 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], say: Callable[[str],
         rules = coalesce_rules(settings)
         hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session, coalesce=rules)
         telemetry.watch(hub.stats)
-        door = await _open_door(settings, hub, telemetry)
+        door = await _open_door(settings, hub, telemetry, seat)
         house.push_async_callback(door.close)
         await hub.start()
         house.push_async_callback(hub.close)
-        _say_hello(say, door, options, loop_name, loaded)
-        await _until_told(stop, _arrive(log, settings, options, bounds), nats)
+        seat.opened(telemetry, door, options)
+        await until_told(stop, _arrive(log, settings, options, bounds, hub, seat), nats)
+        seat.stopping()
         await _drain(hub, stop)
-    logger.info("stopped")
 
 
-async def _start_nats(settings: Settings, house: AsyncExitStack) -> EmbeddedServer | None:
+async def watched(environ: Mapping[str, str], house: AsyncExitStack) -> Notifier:
+    """Return the way to the service manager, with pings that end with ``house``."""
+    notifier = Notifier(environ)
+    pings = asyncio.create_task(notifier.watch())
+    house.callback(pings.cancel)
+    return notifier
+
+
+async def start_nats(settings: Settings, house: AsyncExitStack) -> EmbeddedServer | None:
+    """Start the embedded NATS server if there is to be one; it ends with ``house``."""
     if not settings.embedded:
         return None
     nats = _own_nats(settings)
@@ -100,22 +176,32 @@ def _own_nats(settings: Settings) -> EmbeddedServer:
     return EmbeddedServer(Path(settings.data_dir).absolute())
 
 
-async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry) -> Listener:
+async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: Seat) -> Listener:
+    def metrics() -> Awaitable[tuple[bytes, str]]:
+        return seat.metrics(telemetry)
+
     options = HttpOptions(
         stream_errors=settings.stream_errors,
         cors_origins=settings.cors_origin,
-        metrics=telemetry.render,
+        metrics=metrics,
         version=version("ringmere"),
+        worker=seat.worker,
     )
-    host, port = split_listen(settings.listen)
     try:
-        return await listen(build_app(hub, options), host, port)
+        return await seat.open_door(build_app(hub, options))
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StartRefused(f"cannot listen on {settings.listen}: {reason}; choose another with --listen") from error
+        raise cannot_listen(settings, error) from error
 
 
-async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions, bounds: Limits) -> None:
+def cannot_listen(settings: Settings, error: OSError) -> StartRefused:
+    """Return the refusal that names the address and what to do."""
+    reason = error.strerror or str(error)
+    return StartRefused(f"cannot listen on {settings.listen}: {reason}; choose another with --listen")
+
+
+async def _arrive(
+    log: LateLog, settings: Settings, options: ConnectOptions, bounds: Limits, hub: Hub, seat: Seat
+) -> None:
     """Open the log as soon as NATS is there. Raises ``StartRefused`` when waiting would not help."""
     pause = FIRST_PAUSE
     while True:
@@ -128,11 +214,14 @@ async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions, bou
         else:
             log.arrive(opened)
             logger.info("ready", servers=options.addresses(), tail=opened.tail)
-            return
+            break
+    while not hub.ready:  # noqa: ASYNC110 (a connection has no event of its own for this)
+        await asyncio.sleep(LOOK)
+    seat.ready()
 
 
-async def _until_told(stop: Stop, arrival: Coroutine[Any, Any, None], nats: EmbeddedServer | None) -> None:
-    """Return when a signal has come; raise what makes serving impossible before that."""
+async def until_told(stop: Stop, arrival: Coroutine[Any, Any, None], nats: EmbeddedServer | None) -> None:
+    """Return when a signal has come; raise what makes serving impossible before that. Keeps ``nats`` running."""
     tasks: set[asyncio.Task[Any]] = {asyncio.create_task(stop.asked.wait()), asyncio.create_task(arrival)}
     if nats is not None:
         tasks.add(asyncio.create_task(_keep_running(nats)))
@@ -171,20 +260,23 @@ async def _drain(hub: Hub, stop: Stop) -> None:
     await asyncio.wait({drained, now})
 
 
-def _say_hello(
-    say: Callable[[str], None], door: Listener, options: ConnectOptions, loop_name: str, loaded: Loaded
-) -> None:
-    """Print the address and, for a newcomer's embedded instance, what to do with it."""
-    host, port = door.addresses[0]
+def say_hello(
+    say: Callable[[str], None], address: tuple[str, int], options: ConnectOptions, loop_name: str, loaded: Loaded
+) -> str:
+    """Print the address and, for a newcomer's embedded instance, what to do with it; return the URL."""
+    host, port = address
+    settings = loaded.settings
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    nats = "embedded NATS" if loaded.settings.embedded else "NATS"
-    say(f"listening on {url} (ringmere {version('ringmere')}, {loop_name}, {nats} at {options.addresses()})")
+    nats = "embedded NATS" if settings.embedded else "NATS"
+    workers = f", {settings.workers} workers" if settings.workers > 1 else ""
+    say(f"listening on {url} (ringmere {version('ringmere')}, {loop_name}{workers}, {nats} at {options.addresses()})")
     for wrong, meant in loaded.misspelt.items():
         logger.warning("misspelt_variable", variable=wrong, did_you_mean=meant)
-    if loaded.settings.embedded:
+    if settings.embedded:
         local = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         say(f"open {local}/ in a browser, or try in two other terminals:")
         events = f"{local}/session/demo/events"
         say(f"  curl -N '{events}?from=start'")
         say(f"  curl {events} -H content-type:application/json -d '{NOTE}'")
+    return url

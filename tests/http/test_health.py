@@ -37,7 +37,10 @@ async def test_capabilities_are_names(gateway: Gateway) -> None:
 
 
 async def test_metrics_are_what_telemetry_renders(start: Start) -> None:
-    gateway = await start(metrics=lambda: (b"up 1\n", "text/plain; version=1.0.0"))
+    async def render() -> tuple[bytes, str]:
+        return b"up 1\n", "text/plain; version=1.0.0"
+
+    gateway = await start(metrics=render)
     answer = await gateway.get("/metrics")
     assert (answer.status, answer.body) == (200, b"up 1\n")
     assert answer.headers["content-type"] == "text/plain; version=1.0.0"

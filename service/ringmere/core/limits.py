@@ -15,6 +15,7 @@ MIN_MAX_QUEUED = 16
 MAX_MAX_QUEUED = 2048
 MAX_RING_SIZE = 1_000_000
 MAX_SHARDS = 64
+MAX_WORKERS = 64
 MAX_DECODED_BYTES = 16 * MIB
 """What an SSE decoder buffers of one event before it gives up; far above any event a default log takes."""
 MAX_RETRY_MS = 3_600_000

@@ -77,6 +77,8 @@ async def metrics(door: Door, request: web.BaseRequest) -> web.Response:
 
 
 def _state(door: Door) -> dict[str, Any]:
+    """Describe this process; one of several workers speaks for itself and gives its number."""
     hub = door.hub
     status = "draining" if hub.draining else "ok" if hub.ready else "unavailable"
-    return {"status": status, "logConnected": hub.log.connected, "draining": hub.draining}
+    worker = {} if door.options.worker is None else {"worker": door.options.worker}
+    return {"status": status, "logConnected": hub.log.connected, "draining": hub.draining, **worker}

@@ -81,6 +81,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "draining": {"type": "boolean"},
             "logDegraded": _array({"type": "integer"}),
             "version": _TEXT,
+            "worker": {"type": "integer"},
         },
     ),
     "Capabilities": _object({"v": {"const": 1}, "features": _array(_TEXT)}),

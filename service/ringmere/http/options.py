@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ringmere.core.limits import KIB, MIB
@@ -38,14 +38,16 @@ class HttpOptions:
 
     ``stream_errors`` is ``event`` (200 and one ``stream_error`` frame) or ``status`` (503/429), contract 3.10.
     ``metrics`` renders the body of ``/metrics`` and its content type; None leaves the route out. ``report`` is
-    called with every error that nobody expected.
+    called with every error that nobody expected. ``worker`` is the number of this process among those that share
+    the address, None when it is alone.
     """
 
     stream_errors: str = "event"
     cors_origins: tuple[str, ...] = ()
-    metrics: Callable[[], tuple[bytes, str]] | None = None
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]] | None = None
     report: Callable[[BaseException], None] = to_loop_handler
     version: str = "0"
+    worker: int | None = None
 
 
 class Door:

@@ -33,13 +33,16 @@ class Listener:
         await self.runner.cleanup()
 
 
-async def listen(app: App, host: str, port: int) -> Listener:
-    """Open ``host:port`` for ``app``; port 0 takes a free one. Raises ``OSError`` when it cannot be had."""
+async def listen(app: App, host: str, port: int, *, shared: bool = False) -> Listener:
+    """Open ``host:port`` for ``app``; port 0 takes a free one. Raises ``OSError`` when it cannot be had.
+
+    ``shared`` lets other processes open the same port; the kernel spreads connections over all of them.
+    """
     server = GatewayServer(app, app.door.options.report, asyncio.get_running_loop())
     runner = web.ServerRunner(server, shutdown_timeout=STOP_GRACE)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, backlog=ACCEPT_BACKLOG).start()
+        await web.TCPSite(runner, host, port, backlog=ACCEPT_BACKLOG, reuse_port=shared or None).start()
     except BaseException:
         await runner.cleanup()
         raise

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
-from ringmere.core.limits import MAX_MAX_QUEUED, MAX_RING_SIZE, MAX_SHARDS, MIN_MAX_QUEUED, Limits
+from ringmere.core.limits import MAX_MAX_QUEUED, MAX_RING_SIZE, MAX_SHARDS, MAX_WORKERS, MIN_MAX_QUEUED, Limits
 from ringmere.settings.kinds import DURATION, NUMBER, RULES, SIZE, SWITCH, TEXT, WORDS, Kind
 
 DAY = 86400.0
@@ -62,6 +62,7 @@ class Settings:
     listen: str = _row(TEXT, "127.0.0.1:8080", "process", "HOST:PORT of the HTTP door; port 0 takes a free one, which is printed.")
     embedded: bool = _row(SWITCH, False, "process", "Start a NATS server of its own (extra `embedded`) and stop it on exit.")
     data_dir: str = _row(TEXT, "ringmere-data", "process", "Where the embedded NATS server keeps its log.")
+    workers: int = _row(NUMBER, 1, "process", "Processes that share the address, each an instance of its own with these limits (Linux).", low=1, high=MAX_WORKERS)
     log_level: str = _row(TEXT, "info", "process", "What is written to stderr.", choices=("debug", "info", "warning", "error"))
     drain_grace: float = _limit("drain_grace", DURATION, "process", "Span over which a stopping instance says goodbye to its streams.", low=0, high=3600)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ringmere.telemetry.fanout import Fanout
 from ringmere.telemetry.gauges import Stats
 from ringmere.telemetry.logs import LogObserver
+from ringmere.telemetry.merge import Family, snapshot
 from ringmere.telemetry.metrics import Metrics
 
 __all__ = ["Telemetry"]
@@ -26,3 +27,7 @@ class Telemetry:
     def render(self) -> tuple[bytes, str]:
         """Return the metrics as Prometheus reads them, and their content type."""
         return self._metrics.render()
+
+    def snapshot(self) -> list[Family]:
+        """Return the metrics as plain values, to be merged with those of other processes."""
+        return snapshot(self._metrics.registry)
