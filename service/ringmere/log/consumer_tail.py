@@ -222,13 +222,14 @@ class ShardTail:
         return following
 
     async def _lost_end(self) -> int | None:
-        """Return the next sequence of a log that ends before our position, None when it does not."""
+        """Return where a log goes on that ends before our position, None when it does not end there."""
+        tails = []
         for pause in (CONFIRM_AFTER, 0.0):
-            tail = (await self._leader.state(self._stream)).last_seq
-            if tail >= self._position:
+            tails.append((await self._leader.state(self._stream)).last_seq)
+            if tails[-1] >= self._position:
                 return None
             await asyncio.sleep(pause)
-        return tail + 1
+        return min(tails) + 1
 
     def _void(self) -> None:
         """No sequence of before says anything about what comes: it is another log, or one that lost its end."""
