@@ -368,3 +368,22 @@ def test_an_uninterrupted_ring_judges_each_cursor_right(published: int, ring_siz
         lost = index < len(written) - 1 - ring_size
         assert verdict.outcome is (EVICTED if lost else CONTIGUOUS)
         assert not (fence and verdict.earliest == stored[0])
+
+
+@pytest.mark.parametrize(
+    ("stream_first", "purged_to", "heads_kept", "outcome"),
+    [
+        (1, 0, True, Outcome.CONTIGUOUS),
+        (11, 0, True, Outcome.CONTIGUOUS),
+        (12, 0, True, Outcome.RING_EVICTED),
+        (1, 10, True, Outcome.CONTIGUOUS),
+        (1, 11, True, Outcome.RING_EVICTED),
+        (1, 0, False, Outcome.RING_EVICTED),
+    ],
+)
+def test_an_empty_subject_without_a_head_lost_nothing_only_when_that_is_provable(
+    stream_first: int, purged_to: int, heads_kept: bool, outcome: Outcome
+) -> None:
+    """4.3 for a session that nobody has published to: without a head stream its silence proves nothing."""
+    bounds = SubjectBounds(20, stream_first, 0, 0, 0, purged_to)
+    assert decide(10, bounds, ring_size=5, present=False, heads_kept=heads_kept).outcome is outcome

@@ -240,6 +240,20 @@ async def test_a_recreated_stream_resets_open_readers_and_swallows_nothing(
         assert await resume(gateway, "s", event_id(1, 2)) == (None, [event_id(1, 3)], done([event_id(1, 3)]))
 
 
+async def test_who_connects_first_and_drops_before_the_first_event_is_not_told_of_a_loss(instance: Instance) -> None:
+    """The anchor of an empty session is the stream's tail; nothing of the session was ever behind it."""
+    async with instance(ring_size=8) as gateway:
+        await gateway.publish("other", 1, 2, 3)
+        stream = await gateway.stream("s", "?anchor=1")
+        (anchor,) = await stream.take(1)
+        assert anchor.id == int(stream.answer.headers["x-start-event-id"]) == 3
+        stream.close()
+        await gateway.publish("other", 4, 5)
+        assert await resume(gateway, "s", 3) == (None, [], {"replayedCount": 0})
+        assert await gateway.publish("s", 1) == [6]
+        assert await resume(gateway, "s", 3) == (None, [6], done([6]))
+
+
 async def test_epo_2_a_cursor_on_an_empty_new_log_is_reset_and_live_follows(instance: Instance) -> None:
     async with instance(ring_size=8) as gateway:
         stream = await gateway.stream("s", headers={"Last-Event-ID": "50"})

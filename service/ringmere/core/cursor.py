@@ -190,13 +190,15 @@ def decide(
     ring_size: int,
     present: bool,
     head: int | None = None,
+    heads_kept: bool = False,
     earliest: int | None = None,
 ) -> Verdict:
     """Decide about a cursor of a known epoch, by leader reads only (contract 4.2 to 4.5).
 
     ``present`` says whether the leader still stores ``sequence`` on this subject; ``head`` is the last
-    sequence that the head stream knows of the session. ``earliest`` is the first deliverable sequence if
-    known (behind a fence it is not ``bounds.first``).
+    sequence that the head stream knows of the session, ``heads_kept`` whether there is a head stream: only then
+    does its silence say anything (a purge behind the service's back leaves a head). ``earliest`` is the
+    first deliverable sequence if known (behind a fence it is not ``bounds.first``).
 
     The caller has already turned an unknown epoch into :func:`unknown_epoch` and has read the leader twice
     when ``sequence`` is beyond the tail. Read from top to bottom; the first row that fits decides:
@@ -209,6 +211,8 @@ def decide(
     beyond the tail                         epoch_reset
     stored on this subject                  contiguous (presence is the proof)
     subject empty, at or past the head      contiguous
+    subject empty, heads kept but none,     contiguous: the session has never had an event behind the cursor
+    provably nothing lost
     subject empty                           ring_evicted, nothing to replay
     above the subject's first               epoch_reset ``foreign_cursor``
     below it, provably nothing lost         contiguous
@@ -225,11 +229,13 @@ def decide(
         return reset
     if present:
         return contiguous
+    nothing_lost = not bounds.fenced(ring_size) and bounds.stream_first <= sequence + 1 and bounds.purged_to <= sequence
     if bounds.stored == 0:
-        return contiguous if head is not None and sequence >= head else evicted
+        if head is not None:
+            return contiguous if sequence >= head else evicted
+        return contiguous if heads_kept and nothing_lost else evicted
     if sequence > bounds.first:
         return Verdict(Outcome.EPOCH_RESET, 0, "foreign_cursor", first_due)
-    nothing_lost = not bounds.fenced(ring_size) and bounds.stream_first <= sequence + 1 and bounds.purged_to <= sequence
     return contiguous if nothing_lost else evicted
 
 

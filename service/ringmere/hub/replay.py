@@ -279,6 +279,7 @@ class Replay:
             ring_size=self._log.ring_size,
             present=present,
             head=head.seq if head else None,
+            heads_kept=self._log.keeps_heads,
         )
         return not verdict.is_gap
 

@@ -53,7 +53,12 @@ async def _judge(channel: Channel, cursor: int, sequence: int, birth: str | None
     bounds = await log.bounds(session)
     head = await log.head(session) if bounds.stored == 0 else None
     return decide(
-        sequence, bounds, ring_size=log.ring_size, present=present, head=head.seq if head is not None else None
+        sequence,
+        bounds,
+        ring_size=log.ring_size,
+        present=present,
+        head=head.seq if head is not None else None,
+        heads_kept=log.keeps_heads,
     )
 
 

@@ -156,6 +156,11 @@ class JetStreamLog:
         limit = whole - min(HEADER_ROOM, whole // 4)
         return min(limit, self._settings.max_event_bytes or limit)
 
+    @property
+    def keeps_heads(self) -> bool:
+        """Whether there are head streams."""
+        return bool(self._settings.head_ttl)
+
     def listen(self, listener: LogListener) -> None:
         """Set the one listener."""
         self._listener = listener

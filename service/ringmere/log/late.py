@@ -61,6 +61,11 @@ class LateLog:
         """Whether the log is there and connected."""
         return self._log is not None and self._log.connected
 
+    @property
+    def keeps_heads(self) -> bool:
+        """See :meth:`Log.keeps_heads`."""
+        return self._log is not None and self._log.keeps_heads
+
     def listen(self, listener: LogListener) -> None:
         """Set the one listener, now and for the log that arrives."""
         self._listener = listener

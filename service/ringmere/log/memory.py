@@ -77,6 +77,11 @@ class MemoryLog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.store.watchers.append(self)
 
+    @property
+    def keeps_heads(self) -> bool:
+        """Whether the store keeps heads."""
+        return bool(self.store.head_ttl)
+
     def listen(self, listener: LogListener) -> None:
         """Set the one listener."""
         self._listener = listener

@@ -122,6 +122,10 @@ class Log(Protocol):
     def connected(self) -> bool:
         """Whether the log can be reached now."""
 
+    @property
+    def keeps_heads(self) -> bool:
+        """Whether :meth:`head` knows every session of the last ``head_ttl`` (contract 1.8)."""
+
     def listen(self, listener: LogListener) -> None:
         """Set the one listener."""
 
