@@ -145,13 +145,25 @@ async def test_faults_come_in_turn_and_all_is_mended_at_the_end(monkeypatch: pyt
         await eventually(fleet.gateways[1].ready, "gateway 2 is ready", 30)
 
 
+async def test_a_fault_that_cannot_be_mended_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Fleet(FleetPlan(gateways=1)) as fleet:
+
+        async def start() -> None:
+            raise FleetError("it does not come back")
+
+        monkeypatch.setattr(fleet.gateways[0], "start", start)
+        monkeypatch.setattr(faults, "DOWN", 0.1)
+        saboteur = Saboteur(fleet, Faults(kill_gateway=0.1, stall_gateway=60.0))
+        with pytest.raises(FleetError, match="does not come back"):
+            await asyncio.wait_for(saboteur.run(asyncio.Event()), 20)
+
+
 async def test_in_a_cluster_leader_gateways_node_and_follower_are_killed_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(faults, "NODE_DOWN", 1.0)
     async with Fleet(FleetPlan(gateways=1, nodes=3, replicas=3)) as fleet:
         leader = await fleet.nodes.leader()
-        assert leader is not None
         killed: list[str] = []
         for node in fleet.nodes.nodes:
 

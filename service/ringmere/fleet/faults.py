@@ -48,11 +48,14 @@ class Saboteur:
             (self._faults.kill_nats, self._kill_nats),
             (self._faults.stall_gateway, self._stall_gateway),
         ]
-        async with asyncio.TaskGroup() as group:
-            for every, fault in kinds:
-                if every:
-                    group.create_task(self._again_and_again(every, fault, over))
-            group.create_task(over.wait())
+        breaking = [asyncio.create_task(self._again_and_again(every, fault, over)) for every, fault in kinds if every]
+        try:
+            await asyncio.gather(*breaking)
+            await over.wait()
+        finally:
+            for task in breaking:
+                task.cancel()
+            await asyncio.gather(*breaking, return_exceptions=True)
         return self.done
 
     async def _again_and_again(
@@ -97,14 +100,12 @@ class Saboteur:
         await asyncio.sleep(down)
         await nodes.start_again(node)
         if not await nodes.settled():
-            raise FleetError(f"the stream's replicas are not whole again after {node.name} came back")
+            raise FleetError(f"not all copies of the streams are up to date again after {node.name} came back")
         return what
 
     async def _in_role(self, role: str) -> Node:
         nodes = self._fleet.nodes
         leader = await nodes.leader()
-        if leader is None:
-            raise FleetError("the stream has no leader, so its node cannot be killed")
         if role == "leader":
             return leader
         others = [node for node in nodes.nodes if node is not leader]

@@ -14,7 +14,7 @@ import msgspec
 from ringmere.core.errors import LogUnavailable, RingmereError
 from ringmere.embedded import EmbeddedServer, EmbeddedServerError, free_port
 from ringmere.fleet.gateways import FleetError
-from ringmere.log.api import call, stream_info
+from ringmere.log.api import call
 from ringmere.log.connect import Connection
 from ringmere.log.options import ConnectOptions
 from ringmere.log.shards import stream_name
@@ -22,6 +22,8 @@ from ringmere.log.shards import stream_name
 START_TIMEOUT = 30.0
 """Seconds until a cluster must have a leader, and until a node that came back must have caught up."""
 LOOK = 0.1
+ANSWER = 1.0
+"""Seconds that one question may take; another one follows."""
 _MONITOR_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
 
@@ -91,31 +93,41 @@ class Nodes:
             if not node.running:
                 raise FleetError(f"NATS node {node.name} ended by itself")
 
-    async def leader(self) -> Node | None:
-        """Return the node that leads the events' stream, None while there is none."""
-        info = await self._stream()
-        name = info.get("cluster", {}).get("leader")
-        return next((node for node in self.nodes if node.name == name), None)
+    async def leader(self) -> Node:
+        """Return the node that leads the first shard's stream. Raises :class:`FleetError` when none comes to."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            for info in await self._streams():
+                name = info.get("cluster", {}).get("leader")
+                found = next((node for node in self.nodes if node.name == name), None)
+                if info["config"]["name"] == stream_name(0) and found is not None:
+                    return found
+            if time.monotonic() > deadline:
+                raise FleetError(f"the stream has no leader after {START_TIMEOUT:g} s")
+            await asyncio.sleep(LOOK)
 
     async def settled(self) -> bool:
-        """Wait until all replicas of the stream are up to date again; say whether they got there in time."""
+        """Wait until all copies of all streams are up to date again; say whether they got there in time."""
         deadline = time.monotonic() + START_TIMEOUT
-        while not _whole(await self._stream(), len(self.nodes)):
+        while True:
+            streams = await self._streams()
+            if streams and all(_whole(info) for info in streams):
+                return True
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(LOOK)
-        return True
 
-    async def _stream(self) -> dict[str, Any]:
-        """Return what is known of the events' stream, nothing while nobody can say."""
+    async def _streams(self) -> list[dict[str, Any]]:
+        """Return what each stream's leader says of it; nothing while one of them cannot be asked."""
         try:
             connection = await self._connection()
         except RingmereError:
-            return {}
+            return []
         try:
-            return await stream_info(connection, stream_name(0)) or {}
+            names = (await call(connection, "STREAM.NAMES", timeout=ANSWER)).get("streams") or []
+            return [await call(connection, f"STREAM.INFO.{name}", timeout=ANSWER) for name in names]
         except LogUnavailable:
-            return {}
+            return []
         finally:
             await connection.close()
 
@@ -125,7 +137,7 @@ class Nodes:
         except RingmereError:
             return False
         try:
-            await call(connection, "INFO", timeout=1.0)
+            await call(connection, "INFO", timeout=ANSWER)
         except LogUnavailable:
             return False
         finally:
@@ -137,12 +149,13 @@ class Nodes:
         return await Connection.open(ConnectOptions(servers=servers, connect_timeout=2.0, name="verify"))
 
 
-def _whole(info: dict[str, Any], nodes: int) -> bool:
-    if nodes == 1:
-        return bool(info)
+def _whole(info: dict[str, Any]) -> bool:
+    copies = int(info["config"].get("num_replicas", 1))
+    if copies == 1:
+        return True
     cluster = info.get("cluster", {})
-    replicas = cluster.get("replicas", [])
-    return bool(cluster.get("leader")) and len(replicas) == nodes - 1 and all(_current(one) for one in replicas)
+    replicas = cluster.get("replicas") or []
+    return bool(cluster.get("leader")) and len(replicas) == copies - 1 and all(_current(one) for one in replicas)
 
 
 def _current(replica: dict[str, Any]) -> bool:
