@@ -13,6 +13,7 @@ from ringmere.embedded import free_port
 from support.command import ringmere, running
 from support.gateway import gateway
 from support.nats import eventually
+from support.scripted import answer, scripted
 
 
 async def stored(server: str, session: str, count: int) -> list[dict[str, Any]]:
@@ -162,3 +163,26 @@ async def test_a_gateway_that_dies_meanwhile_costs_no_event_and_doubles_none(tmp
         assert [event["data"]["n"] for event in events] == list(range(200))
         [session] = (await ringmere("sessions", "ls", "--json", server=instance.url)).lines
         assert session["events"] == 200
+
+
+async def test_with_degraded_an_event_is_stored_where_that_can_be(server: str) -> None:
+    done = await ringmere("publish", "may", "--type", "note", "--degraded", server=server)
+    assert done.code == 0, done.err
+    assert done.out == f"{(await stored(server, 'may', 1))[0]['id']}\n"
+
+
+async def test_with_degraded_one_says_what_was_not_stored(tmp_path: Path) -> None:
+    live = answer(202, {"id": None, "degraded": True})
+    kept = answer(201, {"id": 9, "sessionId": "s", "duplicate": False})
+    async with scripted(live, live, live, kept, live) as gateway_:
+        done = await ringmere("publish", "s", "--type", "t", "--degraded", server=gateway_.url)
+        assert (done.code, done.out) == (0, "not stored, sent to live readers only\n")
+        done = await ringmere("publish", "s", "--type", "t", "--degraded", "--json", server=gateway_.url)
+        assert done.lines[0]["id"] is None
+        assert done.lines[0]["degraded"] is True
+        lines = str(turn(tmp_path / "lines", 3))
+        done = await ringmere("publish", "s", "--file", lines, "--degraded", server=gateway_.url)
+    assert done.code == 0, done.err
+    assert done.out.startswith("1 event published to s, ids 9 … 9, in ")
+    assert done.out.endswith(" s, 2 not stored, sent to live readers only\n")
+    assert len(gateway_.asked) == 5

@@ -61,3 +61,14 @@ def test_a_verdict_frame_is_read_with_what_it_has() -> None:
 )  # fmt: skip
 def test_an_ending_frame_may_ask_to_wait(data: dict[str, Any], seconds: float) -> None:
     assert retry_hint(Control("stream_error", data, {})) == seconds
+
+
+@pytest.mark.parametrize(
+    ("meta", "degraded"),
+    [('{"degraded":true}', True), ('{"degraded":1}', False), ('{"serverTimestamp":1}', False), ("[]", False)],
+)
+def test_an_event_that_no_log_has_is_told_from_the_gateway_s_own_frames(meta: str, degraded: bool) -> None:
+    item = item_of(message(f'{{"v":1,"type":"t","data":"text","_meta":{meta}}}'))
+    assert isinstance(item, Control)
+    assert item.degraded is degraded
+    assert item.envelope["data"] == "text"

@@ -199,3 +199,19 @@ async def test_an_address_that_is_none_raises_at_once() -> None:
         with pytest.raises(ClientError) as caught:
             await to.publish("s1", NOTE)
     assert not isinstance(caught.value, Unreachable)
+
+
+async def test_what_went_to_live_readers_only_is_nothing_that_was_published() -> None:
+    sent = answer(202, {"id": None, "degraded": True})
+    async with scripted(answer(503, {}), sent, stored(7)) as server, publisher(server) as to:
+        assert await to.publish_or_degrade("s1", NOTE, key="k") is None
+        assert await to.publish_or_degrade("s1", NOTE) == Published(7)
+    assert [asked.headers.get("degraded") for asked in server.asked] == ["allow"] * 3
+    assert [asked.headers["idempotency-key"] for asked in server.asked][:2] == ["k", "k"]
+    assert [asked.json for asked in server.asked] == [NOTE] * 3
+
+
+async def test_a_plain_publish_never_asks_for_live_readers_only() -> None:
+    async with scripted(stored(7)) as server, publisher(server) as to:
+        await to.publish("s1", NOTE)
+    assert "degraded" not in server.asked[0].headers

@@ -50,6 +50,9 @@ def publish(
         str | None,
         typer.Option("--key", help="Idempotency key, for lines its beginning: run again with it, nothing comes twice."),
     ] = None,
+    degraded: Annotated[
+        bool, typer.Option("--degraded", help="While nothing can be stored, send to live readers only.")
+    ] = False,
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
@@ -67,11 +70,11 @@ def publish(
     prefix = check_key(key) if key is not None else secrets.token_urlsafe(9)
     if type_ is not None:
         line = _one(type_, data, terminal, prefix)
-        asyncio.run(_Run(server, session, _always, as_json).one(line))
+        asyncio.run(_Run(server, session, _always, as_json, degraded).one(line))
         return
     source = None if file is None or str(file) == "-" else file
     due = _at_rate(rate) if rate is not None else _at_ms if pace else _always
-    asyncio.run(_Run(server, session, due, as_json).many(source, prefix))
+    asyncio.run(_Run(server, session, due, as_json, degraded).many(source, prefix))
 
 
 def _one(type_: str, data: str | None, terminal: bool, key: str) -> Line:
@@ -97,23 +100,32 @@ def _at_rate(rate: float) -> Callable[[Line], float]:
 
 
 class _Run:
-    """One run of the command. ``due`` says how many seconds after its begin a line is to be published."""
+    """One run of the command. ``due`` says how many seconds after its begin a line is to be published.
 
-    def __init__(self, server: str, session: str, due: Callable[[Line], float], as_json: bool) -> None:
+    With ``degraded`` an event that cannot be stored goes to live readers only; each is a request of its own.
+    """
+
+    def __init__(
+        self, server: str, session: str, due: Callable[[Line], float], as_json: bool, degraded: bool = False
+    ) -> None:
         self.server = server
         self.session = session
         self.due = due
         self.as_json = as_json
         self.ids: list[int] = []
         self.duplicates = 0
+        self.unstored = 0
+        self.degraded = degraded
         self.failed: list[str] = []
 
     async def one(self, line: Line) -> None:
         """Publish one event and print its id."""
         async with Publisher(self.server) as publisher:
-            stored = await publisher.publish(self.session, line.event, key=line.key)
+            stored = await self._publish(publisher, line)
         if self.as_json:
             self._tell(line, stored)
+        elif stored is None:
+            print("not stored, sent to live readers only")
         else:
             print(f"{stored.id}{' (stored before)' if stored.duplicate else ''}")
 
@@ -156,43 +168,52 @@ class _Run:
         return batch
 
     async def _send(self, publisher: Publisher, batch: list[Line]) -> None:
-        results: list[Published | Refused]
-        if len(batch) == 1:
-            try:
-                results = [await publisher.publish(self.session, batch[0].event, key=batch[0].key)]
-            except Refused as refused:
-                results = [refused]
-        else:
-            rows = [{**line.event, "key": line.key} for line in batch]
-            results = await publisher.publish_batch(self.session, rows)
-        for line, result in zip(batch, results, strict=True):
+        if len(batch) == 1 or self.degraded:
+            for line in batch:
+                try:
+                    self._count(line, await self._publish(publisher, line))
+                except Refused as refused:
+                    self._count(line, refused)
+            return
+        rows = [{**line.event, "key": line.key} for line in batch]
+        for line, result in zip(batch, await publisher.publish_batch(self.session, rows), strict=True):
             self._count(line, result)
 
-    def _count(self, line: Line, result: Published | Refused) -> None:
+    async def _publish(self, publisher: Publisher, line: Line) -> Published | None:
+        if self.degraded:
+            return await publisher.publish_or_degrade(self.session, line.event, key=line.key)
+        return await publisher.publish(self.session, line.event, key=line.key)
+
+    def _count(self, line: Line, result: Published | Refused | None) -> None:
         if isinstance(result, Refused):
             self.failed.append(f"line {line.number}: {result}")
+        elif result is None:
+            self.unstored += 1
         else:
             self.ids.append(result.id)
             self.duplicates += result.duplicate
         if self.as_json:
             self._tell(line, result)
 
-    def _tell(self, line: Line, result: Published | Refused) -> None:
+    def _tell(self, line: Line, result: Published | Refused | None) -> None:
         answer: dict[str, Any] = {"sessionId": self.session, "line": line.number}
         if isinstance(result, Refused):
             answer.update(code=result.code, detail=str(result))
+        elif result is None:
+            answer.update(id=None, degraded=True)
         else:
             answer.update(id=result.id, duplicate=result.duplicate)
         sys.stdout.write(json.dumps(answer) + "\n")
 
     def _summary(self, begin: float) -> str:
+        live = f"{self.unstored} not stored, sent to live readers only" if self.unstored else ""
         if not self.ids:
-            return "nothing published"
+            return live or "nothing published"
         again = f", {self.duplicates} of them stored before" if self.duplicates else ""
         seconds = time.monotonic() - begin
         ids = f"ids {min(self.ids)} … {max(self.ids)}"
         events = f"{len(self.ids)} event{'s' if len(self.ids) > 1 else ''}"
-        return f"{events} published to {self.session}{again}, {ids}, in {seconds:.1f} s"
+        return f"{events} published to {self.session}{again}, {ids}, in {seconds:.1f} s{live and f', {live}'}"
 
 
 def _bar(console: Console) -> Progress:

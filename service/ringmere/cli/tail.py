@@ -97,7 +97,7 @@ class _Lines:
             line.append(item.type, style="bold red" if item.terminal else "bold")
         else:
             line.append(f"{'–':>8}  {item.type}", style="yellow")
-        line.append("  " + _encode(item.data).decode().translate(_HARMLESS))
+        line.append("  " + _encode(item.envelope.get("data")).decode().translate(_HARMLESS))
         if self._console.is_terminal:
             line.truncate(self._console.width, overflow="ellipsis")
         self._console.print(line, highlight=False)

@@ -37,11 +37,20 @@ class Event(NamedTuple):
 
 
 class Control(NamedTuple):
-    """A frame of the gateway itself: no id, never part of the log (contract 5.2)."""
+    """A frame of the gateway itself: no id, never part of the log (contract 5.2).
+
+    So comes an event that could not be stored, too: show it, but do not count on others having seen it.
+    """
 
     type: str
     data: dict[str, Any]
     envelope: dict[str, Any]
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it is a publisher's event that is in no log (contract 8.2); its data is ``envelope["data"]``."""
+        meta = self.envelope.get("_meta")
+        return isinstance(meta, dict) and meta.get("degraded") is True
 
 
 class Resync(NamedTuple):

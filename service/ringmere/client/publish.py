@@ -77,13 +77,19 @@ class Publisher:
         Raises :class:`~ringmere.client.errors.Refused`, or ``Unreachable`` when patience ran out
         (``maybe_done`` then says whether it may be stored); a later call with the same key is safe.
         """
-        key = event.get("key") if key is None else key
-        headers = {"Idempotency-Key": secrets.token_urlsafe(12) if key is None else check_key(key)}
-        if expected is not None:
-            headers["Expected-Last-Event-Id"] = str(expected)
-        body = _encode({name: value for name, value in event.items() if name != "key"}, None)
-        answer = await self._post(session, body, headers, {}, self._deadline())
-        return _published(answer)
+        headers = {} if expected is None else {"Expected-Last-Event-Id": str(expected)}
+        return _published(await self._post_one(session, event, key, headers))
+
+    async def publish_or_degrade(
+        self, session: str, event: Mapping[str, Any], *, key: str | None = None
+    ) -> Published | None:
+        """Store one event; while the log does not store, have it sent to live readers only and return None.
+
+        Then it has no id, no reader that comes later gets it, and its key does not keep it from going out twice
+        (contract 8.2). Raises as :meth:`publish` does.
+        """
+        answer = await self._post_one(session, event, key, {"Degraded": "allow"})
+        return None if answer.get("degraded") is True else _published(answer)
 
     async def publish_batch(
         self,
@@ -138,6 +144,14 @@ class Publisher:
 
     def _deadline(self) -> float:
         return time.monotonic() + self._patience
+
+    async def _post_one(
+        self, session: str, event: Mapping[str, Any], key: str | None, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        key = event.get("key") if key is None else key
+        keyed = {**headers, "Idempotency-Key": secrets.token_urlsafe(12) if key is None else check_key(key)}
+        body = _encode({name: value for name, value in event.items() if name != "key"}, None)
+        return await self._post(session, body, keyed, {}, self._deadline())
 
     async def _post(
         self, session: str, body: bytes, headers: dict[str, str], params: dict[str, str], deadline: float
