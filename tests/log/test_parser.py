@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nats.protocol.parser import Parser
@@ -74,10 +75,11 @@ def test_it_hands_over_the_same_as_nats_py_in_the_same_order_however_the_bytes_a
     assert not parser.buf
 
 
-def test_messages_of_a_run_do_not_go_through_the_client() -> None:
+@pytest.mark.parametrize("block", [BLOCK, b""])
+def test_messages_of_a_run_do_not_go_through_the_client(block: bytes) -> None:
     taken: list[bytes] = []
     parser = RunParser(None, {KNOWN: lambda *parts: taken.append(parts[3])}, lambda error, subject: None)
-    data = b"".join(_message(KNOWN, b"", BLOCK, b"%d" % number) for number in range(100))
+    data = b"".join(_message(KNOWN, b"", block, b"%d" % number) for number in range(100))
     asyncio.run(_parse(parser, [data]))
     assert taken == [b"%d" % number for number in range(100)]
 
