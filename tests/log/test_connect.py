@@ -17,6 +17,7 @@ from ringmere.core.errors import EventTooLarge, LogRefused, LogUnavailable
 from ringmere.embedded import EmbeddedServer, free_port
 from ringmere.log.connect import Connection, ConnectOptions, NoReply, NoResponders, NotConnected, header_block
 from support.certificates import Authority
+from support.logs import freeze
 from support.nats import api, connected, eventually, running_server
 
 STREAM = {"name": "S", "subjects": ["s.*"]}
@@ -285,7 +286,7 @@ async def test_a_request_under_way_at_the_loss_fails_at_once_with_its_fate_unkno
 
 
 async def test_a_flush_under_way_at_the_loss_fails_at_once(connection: Connection, nats_server: EmbeddedServer) -> None:
-    nats_server.send_signal(signal.SIGSTOP)
+    await freeze(nats_server)
     flushing = asyncio.create_task(connection.flush())
     await asyncio.sleep(0)
     await nats_server.kill()
