@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ringmere.core.session import check_session_id
 from ringmere.log.shards import event_subject, head_name, live_subject, shard_of, stream_name
 
-REMEMBERED = 65_536
+REMEMBERED = 8192
 """Sessions whose place is remembered."""
 
 
