@@ -6,12 +6,9 @@ code send a session to the same stream.
 
 from __future__ import annotations
 
-from functools import lru_cache
 
 from ringmere.core.limits import MAX_SHARDS
 
-SHARD_CACHE = 65_536
-"""Session ids whose shard is remembered; beyond it the least recently used go."""
 
 PROBE = "!probe"
 """Stands in a subject where a session id would, and can be none: for what belongs to no session."""
@@ -20,7 +17,6 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 
 
-@lru_cache(maxsize=SHARD_CACHE)
 def _partition(session: str, shards: int) -> int:
     value = _FNV_OFFSET
     for byte in session.encode():
