@@ -6,9 +6,7 @@ code send a session to the same stream.
 
 from __future__ import annotations
 
-
 from ringmere.core.limits import MAX_SHARDS
-
 
 PROBE = "!probe"
 """Stands in a subject where a session id would, and can be none: for what belongs to no session."""
