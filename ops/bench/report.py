@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -139,6 +140,13 @@ def _notes(results: Results) -> list[str]:
     return lines or ["- none: in every run each event reached each reader once and in order."]
 
 
+def _share_of_others(results: Results) -> float:
+    """Return the share of the machine's CPU time that processes outside the bench used during its runs."""
+    runs = [run for found in results.values() for out in found.values() for run in out.runs if "others" in run.cpu]
+    seconds = sum(run.seconds for run in runs) * (os.cpu_count() or 1)
+    return sum(run.cpu["others"] for run in runs) / seconds if seconds else 0.0
+
+
 def page(results: Results, scale: Scale, described: Mapping[str, str], date: str, seconds: float) -> str:
     """Return RESULTS.md."""
     return _PAGE.format(
@@ -153,6 +161,7 @@ def page(results: Results, scale: Scale, described: Mapping[str, str], date: str
         limit=f"{P99_LIMIT_MS:g}",
         growth=f"{scale.growth:g}",
         bisections=scale.bisections,
+        others=f"{_share_of_others(results):.0%}",
         notes="\n".join(_notes(results)),
         runs="\n".join(_runs(results)),
     )
@@ -162,6 +171,8 @@ _PAGE = """# Bench results
 
 Written by `python -m ops.bench` on {date}; the run took {minutes} minutes. Every number belongs to this
 machine, where gateway, NATS server, publisher and reader share the cores; the ratio is what carries over.
+Processes outside the bench used {others} of the CPU time meanwhile: above a few percent, highest rates are too low
+and delays too long.
 
 {facts}
 
