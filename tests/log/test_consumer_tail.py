@@ -516,3 +516,26 @@ async def test_closing_the_log_leaves_no_consumer_behind(nats_server: EmbeddedSe
 
         await eventually(gone, "no consumer")
     assert "error" in await api(connection, f"STREAM.INFO.{head_name(0)}")
+
+
+async def test_pulls_that_expire_are_replaced_and_stay_apart(
+    nats_server: EmbeddedServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "EXPIRES", 2.0)
+    asked: list[int] = []
+
+    def note(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+        asked.append(json.loads(payload)["max_bytes"])
+
+    log = await opened(nats_server)
+    await connection.subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.>", note)
+    live = Live()
+    await log.subscribe("s1", live)
+    await eventually(lambda: len(asked) >= 6, "three pairs of pulls")
+    whole = following.PULL_BYTES
+    assert {tuple(sorted(asked[at : at + 2])) for at in (0, 2, 4)} == {(whole // 2, whole)}
+    await fill(log, "s1", range(2))
+    await live.until(2)
+    assert chain(live) == [(1, 0), (2, 1)]
+    assert len(await consumers(connection)) == 1
+    await log.close()

@@ -109,9 +109,9 @@ class Following:
     def flow(self) -> None:
         """Let messages come."""
         self._watch = self._loop.call_later(HEARTBEAT / 2, self._look)
-        self._ask(PULL_BYTES // 2)
-        if self._subscription is not None:
-            self._ask(PULL_BYTES)
+        for _ in range(2):
+            if self._subscription is not None:
+                self._ask(self._apart())
 
     def close(self) -> None:
         """End it; nothing is delivered or told after this returns."""
@@ -160,10 +160,19 @@ class Following:
             self._fail(f"was answered with {block.partition(CRLF)[0].decode(errors='replace')}")
             return
         asked = self._pulls.pop(subject[len(self._inbox) + 1 :], None)
-        if asked is not None:
-            # Two pulls that ended with nothing between them: the next message alone is larger.
-            stuck = too_small and asked.reached == self._count
-            self._ask(2 * asked.size if stuck else PULL_BYTES)
+        if asked is None:
+            return
+        if not too_small:
+            self._ask(self._apart())
+        elif asked.reached == self._count:
+            # Nothing came and yet there was no room: the next message alone is larger.
+            self._ask(2 * asked.size)
+        else:
+            self._ask(PULL_BYTES)
+
+    def _apart(self) -> int:
+        """Return the size that keeps two unused pulls from being used up at the same moment."""
+        return PULL_BYTES // 2 if any(asked.size >= PULL_BYTES for asked in self._pulls.values()) else PULL_BYTES
 
     def _ask(self, size: int) -> None:
         self._number += 1
@@ -192,7 +201,7 @@ class Following:
         now = self._loop.time()
         for number in [number for number, asked in self._pulls.items() if asked.due < now]:
             del self._pulls[number]
-            self._ask(PULL_BYTES)
+            self._ask(self._apart())
 
 
 def _nothing(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
