@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import aiohttp
 from ringmere.embedded import EmbeddedServer, free_port
 from support.command import ringmere
 from support.gateway import gateway
+from support.processes import children, gone
 
 NOTE = {"type": "note", "data": 1}
 
@@ -42,29 +42,6 @@ async def nats(server: EmbeddedServer) -> AsyncIterator[EmbeddedServer]:
 async def post(url: str, session: str, event: dict[str, Any]) -> tuple[int, dict[str, Any], str | None]:
     async with aiohttp.ClientSession() as http, http.post(f"{url}/session/{session}/events", json=event) as answer:
         return answer.status, await answer.json(), answer.headers.get("Retry-After")
-
-
-async def children(pid: int) -> list[int]:
-    """Return the processes that ``pid`` started."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in (await asyncio.to_thread(path.read_text)).split()]
-
-
-def alive(pid: int) -> bool:
-    """Say whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-async def gone(pid: int, deadline: float = 10.0) -> bool:
-    end = time.monotonic() + deadline
-    while alive(pid):
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.02)
-    return True
 
 
 async def refused(*flags: str) -> str:

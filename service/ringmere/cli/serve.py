@@ -25,11 +25,17 @@ def serve(flags: Mapping[str, Any]) -> None:
     """
     loaded = load(flags, os.environ)
     # The service and its libraries: nothing that the other commands need to wait for.
-    from ringmere.serve import run
     from ringmere.telemetry.logs import configure
 
     configure(loaded.settings.log_level)
-    run(loaded, os.environ, _say)
+    if loaded.settings.workers > 1:
+        from ringmere.workers.supervise import run as run_workers
+
+        run_workers(loaded, os.environ, _say)
+    else:
+        from ringmere.serve import run
+
+        run(loaded, os.environ, _say)
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,191 @@
+"""The workers of one parent: kept running, asked for their numbers, drained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from ringmere.core.errors import RingmereError
+from ringmere.notify import without_manager
+from ringmere.process import Stop
+from ringmere.telemetry.merge import Family, counter, gauge, lasting, merge, render
+from ringmere.workers.child import Child
+from ringmere.workers.control import Assignment, Page
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+"""Seconds before a worker that died is started again; doubled each time it does not last."""
+LASTING = 60.0
+"""Seconds after which a worker has lasted: the next pause is the first again."""
+DRAIN_SLACK = 15.0
+"""Seconds beyond the drain's own span until workers are told again to end."""
+END_SLACK = 5.0
+"""Seconds from a second signal to SIGKILL."""
+
+logger = structlog.get_logger("ringmere")
+
+
+class WorkersFailed(RingmereError):
+    """Workers did not end in order."""
+
+    code = "workers_failed"
+
+
+class Crew:
+    """All workers. :meth:`start` them, :meth:`drain` them; :meth:`kill` makes sure that none stays."""
+
+    def __init__(self, assignment: Assignment, environ: Mapping[str, str], watchdog: float) -> None:
+        settings = assignment.settings
+        self.opened = asyncio.Event()
+        """All doors are open."""
+        self.ready = asyncio.Event()
+        """Every worker has been ready."""
+        self.restarts = 0
+        self._environ = without_manager(environ)
+        self._assignments = [msgspec.structs.replace(assignment, worker=each) for each in range(settings.workers)]
+        self._grace = settings.drain_grace
+        self._watchdog = watchdog
+        self._workers: dict[int, Child] = {}
+        self._retired: list[Family] = []
+        self._stopping = asyncio.Event()
+        self._failed: list[int] = []
+        self._refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scrapes: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Start all workers and keep them running."""
+        self._tasks = {asyncio.create_task(self._keep(assignment)) for assignment in self._assignments}
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    async def trouble(self) -> None:
+        """Wait for what makes serving impossible and raise it: ``StartRefused``."""
+        await asyncio.shield(self._refusal)
+
+    async def drain(self, stop: Stop) -> None:
+        """Let all workers say goodbye; ``stop.now`` ends them at once. Raises :class:`WorkersFailed`."""
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+        ended = asyncio.create_task(self._all_ended())
+        now = asyncio.create_task(stop.now.wait())
+        await asyncio.wait({ended, now}, timeout=self._grace + DRAIN_SLACK, return_when=asyncio.FIRST_COMPLETED)
+        now.cancel()
+        if not ended.done():
+            # Another one than before: two pending signals of the same number are one.
+            self._signal(signal.SIGINT)
+            await asyncio.wait({ended}, timeout=END_SLACK)
+        await self.kill()
+        if self._failed:
+            raise WorkersFailed(f"not every worker ended in order: {sorted(self._failed)}")
+
+    async def kill(self) -> None:
+        """Kill what still runs and wait until it is gone."""
+        self._stopping.set()
+        self._signal(signal.SIGKILL)
+        await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def watch(self) -> None:
+        """Kill a worker that has said nothing for the watchdog's interval, for ever; it is started again."""
+        silent: set[Child] = set()
+        while self._watchdog:
+            await asyncio.sleep(self._watchdog / 4)
+            limit = time.monotonic() - self._watchdog
+            late = {each for each in self._workers.values() if each.opened.is_set() and each.heard < limit}
+            # Twice in a row: when this process itself stood still, what they said is only read after the first look.
+            for worker in late & silent:
+                logger.error("worker_hung", worker=worker.number, silent=round(time.monotonic() - worker.heard, 1))
+                worker.signal(signal.SIGKILL)
+            silent = late
+
+    async def metrics(self) -> tuple[bytes, str]:
+        """Render the metrics of all workers, those that have ended included."""
+        workers = list(self._workers.values())
+        await asyncio.gather(*(worker.snapshot() for worker in workers))
+        # Read after the wait: a worker that ended meanwhile counts once, among the retired.
+        living = [worker.families for worker in self._workers.values()]
+        open_doors = sum(worker.opened.is_set() for worker in self._workers.values())
+        return render(
+            [
+                *merge([self._retired, *living]),
+                gauge("ringmere_workers", "Worker processes whose door is open.", open_doors),
+                counter("ringmere_worker_restarts", "Workers started again after they died.", self.restarts),
+            ]
+        )
+
+    async def _keep(self, assignment: Assignment) -> None:
+        pause = FIRST_PAUSE
+        been_ready = False
+        while not self._stopping.is_set():
+            worker = self._workers[assignment.worker] = Child(assignment, self._scraped)
+            started = time.monotonic()
+            looks = {asyncio.create_task(self._once_open(worker)), asyncio.create_task(self._once_ready(worker))}
+            try:
+                code = await worker.run(self._environ)
+            finally:
+                for look in looks:
+                    look.cancel()
+            self._retire(worker)
+            been_ready = been_ready or worker.ready.is_set()
+            if self._stopping.is_set():
+                if code not in (0, -signal.SIGTERM):
+                    logger.error("worker_failed", worker=worker.number, exit_code=code)
+                    self._failed.append(worker.number)
+                return
+            if worker.refused is not None and not been_ready:
+                raise worker.refused
+            if time.monotonic() - started > LASTING:
+                pause = FIRST_PAUSE
+            reason = {} if worker.refused is None else {"reason": str(worker.refused)}
+            logger.error("worker_ended", worker=worker.number, exit_code=code, next_start=pause, **reason)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
+            pause = min(2 * pause, LONGEST_PAUSE)
+            self.restarts += not self._stopping.is_set()
+
+    async def _once_open(self, worker: Child) -> None:
+        await worker.opened.wait()
+        if self._all(lambda each: each.opened.is_set()):
+            self.opened.set()
+
+    async def _once_ready(self, worker: Child) -> None:
+        await worker.ready.wait()
+        if self._all(lambda each: each.ready.is_set()):
+            self.ready.set()
+
+    def _all(self, holds: Callable[[Child], bool]) -> bool:
+        workers = self._workers.values()
+        return len(workers) == len(self._assignments) and all(holds(each) for each in workers)
+
+    def _retire(self, worker: Child) -> None:
+        """Keep the counts of a worker that has ended: no counter goes back."""
+        del self._workers[worker.number]
+        self._retired = merge([self._retired, lasting(worker.families)])
+
+    def _scraped(self, worker: Child, number: int) -> None:
+        async def answer() -> None:
+            body, content_type = await self.metrics()
+            if worker.line is not None:
+                worker.line.send(Page(number, body, content_type))
+
+        task = asyncio.create_task(answer())
+        self._scrapes.add(task)
+        task.add_done_callback(self._scrapes.discard)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._refusal.done():
+            self._refusal.set_exception(error)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for worker in self._workers.values():
+            worker.signal(number)
