@@ -95,6 +95,7 @@ EXPECTED = {
     "ringmere_live_gaps_total": 1,
     "ringmere_gap_filled_events_total": 4,
     "ringmere_skipped_messages_total{reason=not_json}": 1,
+    "ringmere_epochs_added_total": 1,
 }
 
 

@@ -122,6 +122,7 @@ class Metrics(Observer):
         self._skipped = self._counts(
             "skipped_messages", "Stored messages that are no events.", "reason", labels.SKIPPED
         )
+        self._epochs = self._counter("epochs_added", "Changes of an epoch table: ids of lost events became unknown.")
 
     def published(self, outcome: str, events: int, seconds: float) -> None:
         """Count the events of a publish request."""
@@ -204,3 +205,7 @@ class Metrics(Observer):
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """Count a message that was passed over."""
         self._skipped.add(reason)
+
+    def epoch_added(self, shard: int, token: str) -> None:
+        """Count a change of an epoch table."""
+        self._epochs.inc()
