@@ -21,7 +21,8 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
-        self._failed = False
+        self.failed = False
+        """Whether the last message could not be sent; said in a log line when it begins."""
         self.watchdog = _watchdog(environ) if self._address else 0.0
         """Seconds without a ping after which the manager takes this process for dead; 0 when it does not watch."""
 
@@ -51,11 +52,11 @@ class Notifier:
                 sender.setblocking(False)
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
-            if not self._failed:
+            if not self.failed:
                 logger.warning("notify_failed", reason=str(error))
-            self._failed = True
+            self.failed = True
         else:
-            self._failed = False
+            self.failed = False
 
 
 def without_manager(environ: Mapping[str, str]) -> dict[str, str]:

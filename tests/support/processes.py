@@ -18,12 +18,17 @@ def command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
 
+def state(pid: int) -> str:
+    """Return the kernel's letter for what a process does: ``T`` stopped, ``Z`` ended; nothing when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
 def alive(pid: int) -> bool:
     """Say whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    return state(pid) not in ("", "Z")
 
 
 async def gone(pid: int, deadline: float = 10.0) -> bool:
