@@ -381,6 +381,9 @@ class OneTable:
     def seen(self, shard: int, seq: int, time_ns: int = 0) -> None:
         """Nobody asks."""
 
+    def newest_seen(self, shard: int) -> int:
+        return 0
+
 
 def refusal(code: int, err_code: int, words: str = "because") -> dict[str, Any]:
     return {"stream": stream_name(0), "seq": 0, "error": {"code": code, "err_code": err_code, "description": words}}

@@ -27,6 +27,7 @@ from ringmere.log.acks import Ack, not_stored, read_ack
 from ringmere.log.connect import NoReply, Reply
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
+from ringmere.log.numbering import Numbering
 from ringmere.log.outbox import MSG_ID, Outbox, headers_of
 from ringmere.log.places import Place
 from ringmere.log.port import Appended, Row
@@ -53,18 +54,24 @@ class Appender:
 
     async def append(self, place: Place, row: Row, expected: int | None) -> Appended:
         """Store one row; see :meth:`ringmere.log.port.Log.append`."""
+        numbering = Numbering(self._epochs, place.shard)
         headers = headers_of(place, row, expected)
         try:
-            return await self._append_once(place, row, headers)
+            result = await self._append_once(place, row, headers)
         except NoReply as lost:
             if row.key is None or self._window <= self._outbox.timeout:
                 raise PublishUnconfirmed(str(lost)) from lost
-            return await self._append_again(place, row, headers, lost)
+            result = await self._append_again(place, row, headers, lost)
+        [sure] = await numbering.checked([result])
+        if isinstance(sure, RingmereError):
+            raise sure
+        return sure
 
     async def append_many(self, place: Place, rows: Sequence[Row]) -> list[Appended | RingmereError]:
         """Store rows pipelined; a row that found no room waits for the rows before it."""
         results: list[Appended | RingmereError] = [PublishOverloaded("not sent")] * len(rows)
         flights: deque[_Flight] = deque()
+        numbering = Numbering(self._epochs, place.shard)
 
         async def land() -> None:
             flight = flights.popleft()
@@ -85,7 +92,7 @@ class Appender:
                 break
         while flights:
             await land()
-        return results
+        return await numbering.checked(results)
 
     async def probe(self, place: Place, row: Row) -> Appended | None:
         """Return the first answer to the row's key, None when the stream does not know it. Stores nothing.

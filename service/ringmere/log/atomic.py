@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ringmere.core.errors import EventTooLarge, KeyReused, LogUnavailable, PublishUnconfirmed
+from ringmere.core.errors import EventTooLarge, KeyReused, LogUnavailable, PublishUnconfirmed, RingmereError
 from ringmere.log import acks
 from ringmere.log.acks import Ack, not_stored, read_ack
 from ringmere.log.append import Appender
 from ringmere.log.connect import NoReply, Reply
 from ringmere.log.epochs import Epochs
+from ringmere.log.numbering import Numbering
 from ringmere.log.outbox import Outbox
 from ringmere.log.places import Place
 from ringmere.log.port import Appended, Row
@@ -41,6 +42,15 @@ class AtomicAppender:
         """
         if len(rows) == 1:
             return [await self._single.append(place, rows[0], expected)]
+        numbering = Numbering(self._epochs, place.shard)
+        sure: list[Appended] = []
+        for result in await numbering.checked(await self._append(place, rows, expected)):
+            if isinstance(result, RingmereError):
+                raise result
+            sure.append(result)
+        return sure
+
+    async def _append(self, place: Place, rows: Sequence[Row], expected: int | None) -> list[Appended]:
         first, last = self._outbox.launch_batch(place, rows, expected)
         answers = await asyncio.gather(first, last, return_exceptions=True)
         # The first row's answer is empty when the row was taken.

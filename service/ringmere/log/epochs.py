@@ -85,6 +85,10 @@ class Epochs:
         if time_ns and seq > self._marks[shard][0]:
             self._marks[shard] = (seq, time_ns)
 
+    def newest_seen(self, shard: int) -> int:
+        """Return the highest sequence seen so far; whatever this stream stores from now on lies above it."""
+        return self._seen[shard]
+
     async def check(self, shard: int) -> EpochTable:
         """Ask the leader whether the stream is still the one of the table, add a row if not, return the table.
 
