@@ -15,13 +15,17 @@ _CURSOR = re.compile(rb"^last-event-id: *(.*?)\r$", re.IGNORECASE | re.MULTILINE
 
 
 class Relay:
-    """What a client connects to. ``asked`` holds the head of each request, ``beats`` counts heartbeats."""
+    """What a client connects to. ``asked`` holds the head of each request, ``beats`` counts heartbeats.
+
+    While ``muted``, what the target answers is thrown away: the target believes that it has been heard.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.url = ""
         self.asked: list[str] = []
         self.beats = 0
+        self.muted = False
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -69,6 +73,8 @@ class Relay:
 
     async def _downstream(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            if self.muted:
+                continue
             self.beats += data.count(HEARTBEAT)
             near.write(data)
             await near.drain()
