@@ -1,12 +1,16 @@
 # The few things one does with this repository. All they make lies below the clone.
 PYTHON ?= python3
 PORT ?= 8080
+NATS_PORT ?= 4222
 PIP = .venv/bin/python -m pip --quiet --disable-pip-version-check
 
 .PHONY: run test lint page bench soak clean
 
 run: .venv/.installed ## serve with a NATS of its own; PORT=0 takes a free port
 	@.venv/bin/ringmere serve --embedded --data-dir .data --listen 127.0.0.1:$(PORT)
+
+cluster: .venv/.installed ## three NATS nodes in the foreground; NATS_PORT is the first of their ports, 0 takes free ones
+	@.venv/bin/python -m ops.nats.cluster --port $(NATS_PORT)
 
 test: .venv/.installed-dev ## all tests
 	@mkdir -p .tmp
