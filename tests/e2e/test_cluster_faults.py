@@ -46,10 +46,10 @@ class Site(NamedTuple):
     def urls(self) -> list[str]:
         return [self.one.url, self.two.url]
 
-    def load(self, **options: float) -> Load:
-        """Publish to two new sessions."""
+    def load(self, at: GatewayProcess | None = None, pad: int = 0) -> Load:
+        """Publish to two new sessions, at one instance or at both in turn."""
         prefix = f"s{next(names)}"
-        return Load(self.urls, [f"{prefix}-a", f"{prefix}-b"], **options)  # type: ignore[arg-type]
+        return Load([at.url] if at else self.urls, [f"{prefix}-a", f"{prefix}-b"], pad=pad)
 
     async def away_from_instances(self) -> EmbeddedServer:
         """Return a node that no instance is connected to, one at least of three."""
@@ -138,12 +138,14 @@ async def test_a_link_between_an_instances_node_and_the_leader_is_cut(site: Site
 
 
 async def test_an_instance_stands_still_for_13_seconds(site: Site) -> None:
-    async with scene(site.load(pad=20_000), site.urls) as playing:
+    node = await site.cluster.node_of(site.one)
+    async with scene(site.load(site.two, pad=40_000), site.urls) as playing:
         site.one.signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(STALL)
         finally:
             site.one.signal(signal.SIGCONT)
+        assert "Slow Consumer" in node.log_file.read_text(), "it was not given up"
         await playing.flow()
     playing.complete(DEGRADED)
 
