@@ -1,0 +1,129 @@
+"""A real Prometheus that scrapes what a test runs, and what dashboards, alerts and runbooks ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+import yaml
+
+from ringmere.embedded import free_port
+from support.nats import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+ALERTS = ROOT / "ops" / "prometheus" / "alerts.yml"
+RUNBOOKS = ROOT / "ops" / "runbooks"
+BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+NAMES = re.compile(r"\bringmere_[a-z_]+")
+PROMQL = re.compile(r"```promql\n(.*?)```", re.DOTALL)
+
+needs_prometheus = pytest.mark.skipif(
+    None in (PROMETHEUS, PROMTOOL) and os.environ.get("CI") != "true",
+    reason="there is no Prometheus; .ci/run installs it",
+)
+
+
+class Question(NamedTuple):
+    """One expression of a panel and where it stands."""
+
+    board: str
+    panel: str
+    expr: str
+
+
+def panels() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each panel that shows something, with the name of its dashboard's file."""
+    for path in BOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            if panel["type"] != "row":
+                yield path.stem, panel
+
+
+def questions() -> list[Question]:
+    """Return every expression of every dashboard."""
+    return [Question(board, panel["title"], target["expr"]) for board, panel in panels() for target in panel["targets"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the rules of all alerts."""
+    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+
+
+def filled_in(expr: str, span: str) -> str:
+    """Put values in the place of Grafana's variables; ``span`` is what rates are taken over."""
+    filled = expr.replace("$__rate_interval", span).replace("$job", ".*").replace("$instance", ".*")
+    assert "$" not in filled, expr
+    return filled
+
+
+class Prometheus:
+    """One that runs: ask it."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._http = http
+
+    async def get(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer; fail with the error in it."""
+        async with self._http.get(f"{self._url}/api/v1/{path}", params=parameters) as answer:
+            body = await answer.json()
+            assert body["status"] == "success", f"{parameters}: {body.get('error')}"
+            return body["data"]
+
+    async def ask(self, expr: str) -> list[float]:
+        """Return the values of an expression at this moment, without those that are no number."""
+        result = (await self.get("query", query=expr))["result"]
+        values = [float(series["value"][1]) for series in result]
+        return [value for value in values if value == value]
+
+
+def _configured(directory: Path, target: str, interval: str) -> Path:
+    directory.mkdir(parents=True)
+    shipped = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
+    shipped["global"] = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
+    shipped["rule_files"] = [str(ALERTS)]
+    shipped["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+    config = directory / "prometheus.yml"
+    config.write_text(yaml.safe_dump(shipped))
+    return config
+
+
+@asynccontextmanager
+async def prometheus(directory: Path, target: str, every: float = 0.5) -> AsyncIterator[Prometheus]:
+    """Run Prometheus with the shipped alerts on ``target`` (host:port), scraping ``every`` so many seconds."""
+    assert PROMETHEUS is not None
+    config = _configured(directory, target, f"{int(every * 1000)}ms")
+    address = f"127.0.0.1:{free_port()}"
+    with (directory / "prometheus.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address={address}", "--log.level=warn",
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        async with aiohttp.ClientSession() as http:
+
+            async def ready() -> bool:
+                assert process.returncode is None, (directory / "prometheus.log").read_text()
+                try:
+                    async with http.get(f"http://{address}/-/ready") as answer:
+                        return answer.status == 200
+                except aiohttp.ClientError:
+                    return False
+
+            await eventually(ready, "Prometheus is ready")
+            yield Prometheus(f"http://{address}", http)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
