@@ -164,6 +164,33 @@ async def test_a_hole_that_the_ring_has_overtaken_is_a_gap_at_its_place() -> Non
         assert client.story == [1, "state_resync_required", 8, 9, 10]
 
 
+async def test_a_fill_that_the_ring_overtakes_again_and_again_is_one_verdict_from_what_readers_have() -> None:
+    """Retention takes each page while it is read; the one verdict names the last event that was really sent."""
+    async with world(ring_size=3) as w:
+        client = await w.connect()
+        w.put(1)
+        await arrived(client, 1)
+        w.log.disconnect()
+        w.put(9)
+        overtaken = 0
+
+        async def overtake(method: str, session: str) -> None:
+            nonlocal overtaken
+            if method == "bounds" and overtaken < 2:
+                overtaken += 1
+                w.put(20)
+
+        w.log.before = overtake
+        w.log.reconnect()
+        await arrived(client, 4)
+        assert overtaken == 2
+        assert client.story == [1, "state_resync_required", *client.ids[1:]]
+        assert client.of("state_resync_required") == [
+            {"reason": "ring_evicted", "lastDeliveredId": 1, "earliestAvailableId": client.ids[1]}
+        ]
+        assert client.ids[1:] == [48, 49, 50]
+
+
 async def test_a_purge_that_took_nothing_unseen_is_no_gap_and_one_that_did_is() -> None:
     async with world() as w:
         client = await w.connect()

@@ -7,10 +7,11 @@ filled from the log, later messages are parked; what does not fit is read from t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import LogUnavailable
+from ringmere.hub.parking import Parked, Parking
 from ringmere.hub.replay import Batch
 from ringmere.log.port import Stored, Tail
 
@@ -23,15 +24,6 @@ LONGEST_PAUSE = 0.4
 """Seconds that the pauses grow to while the log stays away."""
 BACKFILL_AFTER = 0.5
 """Seconds after which a new feed looks at the log once more: interest takes a moment to reach all servers."""
-
-
-class Parked(NamedTuple):
-    """A live message that waits until the hole before it is filled, or the next turn begins."""
-
-    seq: int
-    previous: int
-    time_ns: int
-    payload: bytes
 
 
 class Feed:
@@ -60,10 +52,10 @@ class Feed:
         """Loop time at which ``last`` was known to be the subject's tail."""
         self.stalled = False
         """The turn is full; messages are parked until the next one."""
-        self._parked: list[Parked] = []
-        self._parked_bytes = 0
-        self._overflowed = False
+        self._parking = Parking(channel.hub.limits.parked_bytes)
         self._suspect = False
+        self._lost_from: int | None = None
+        """What readers have behind which something is gone that they have not been told of yet."""
         self._purge_unseen = False
         """A purge may have removed messages behind ``last``."""
         self._next_table: EpochTable | None = None
@@ -110,14 +102,14 @@ class Feed:
             self._tail.close()
         if self._fill is not None:
             self._fill.cancel()
-        self._parked.clear()
+        self._parking.clear()
 
     # -- the chain -------------------------------------------------------------------------------------
 
     def on_live(self, seq: int, previous: int, time_ns: int, payload: bytes) -> None:
         """Take one live message (the hot path)."""
         if self._fill is not None or self.stalled:
-            self._park(seq, previous, time_ns, payload)
+            self._parking.add(Parked(seq, previous, time_ns, payload))
         elif previous and previous == self.last and seq > previous:
             self.last = seq
             self.last_time_ns = time_ns
@@ -132,12 +124,13 @@ class Feed:
                 self._start_fill()
         elif previous <= self.last:
             if not self._loss_excluded():
-                self._push_gap(seq)
+                self._lost_from = self.last
+                self._tell_loss(seq)
             self.last, self.last_time_ns = seq, time_ns
             self._channel.accept(seq, time_ns, payload)
         else:
             self._hub.observer.live_gap(self._session)
-            self._park(seq, previous, time_ns, payload)
+            self._parking.add(Parked(seq, previous, time_ns, payload))
             self._start_fill()
 
     def _loss_excluded(self) -> bool:
@@ -154,14 +147,6 @@ class Feed:
 
     # -- holes -----------------------------------------------------------------------------------------
 
-    def _park(self, seq: int, previous: int, time_ns: int, payload: bytes) -> None:
-        """Keep a message for later, within the bound; beyond it the log is read instead."""
-        self._parked_bytes += len(payload)
-        if self._parked_bytes > self._hub.limits.parked_bytes:
-            self._overflowed = True
-        else:
-            self._parked.append(Parked(seq, previous, time_ns, payload))
-
     def go_on(self) -> None:
         """A new turn begins: take what the full one left."""
         self.stalled = False
@@ -169,9 +154,7 @@ class Feed:
             self._unpark()
 
     def _unpark(self) -> None:
-        parked, self._parked = self._parked, []
-        overflowed, self._overflowed = self._overflowed, False
-        self._parked_bytes = 0
+        parked, overflowed = self._parking.take()
         for message in parked:
             if message.seq > self.last or message.time_ns > self.last_time_ns:
                 self.on_live(*message)
@@ -227,7 +210,7 @@ class Feed:
         if self._purge_unseen:
             bounds = await self._hub.log.bounds(self._session)
             self._purge_unseen = bounds.purged_to > self.last
-        parked = len(self._parked)
+        parked = len(self._parking)
         target = await self._hub.log.last(self._session)
         if target is not None and target.seq < self.last:
             # A leader that has lost what it gave out: the table gets a row, and this feed begins again.
@@ -239,31 +222,30 @@ class Feed:
             self._take(batch)
             if self.last == before:
                 await asyncio.sleep(RETRY_PAUSE)
+        if self._next_table is None:
+            self._tell_loss(self.last + 1)
         if target is not None or self._loss_excluded():
             self.confirmed_at = asked_at
-        self._forget_answered(parked)
-
-    def _forget_answered(self, count: int) -> None:
-        """Drop what was parked before the leader was asked: it has been read, or the log has lost it again.
-
-        Without this a hole that a purge has made for good would be looked for over and over.
-        """
-        answered = self._parked[:count]
-        self._parked[:count] = [m for m in answered if m.seq <= self.last and m.time_ns > self.last_time_ns]
+        self._parking.forget_answered(parked, self.last, self.last_time_ns)
 
     def _take(self, batch: Batch) -> None:
         if batch.gap:
-            self._push_gap(batch.frames[0].seq if batch.frames else batch.earliest)
+            self._lost_from = self.last if self._lost_from is None else self._lost_from
             if batch.start > self.last:
                 self.last, self.last_time_ns = batch.start, 0
+        if batch.frames:
+            self._tell_loss(batch.frames[0].seq)
         if batch.last > self.last:
             self.last, self.last_time_ns = batch.last, batch.last_time_ns
         self._channel.take(batch)
         self._hub.observer.gap_filled(self._session, len(batch.frames))
 
-    def _push_gap(self, earliest: int) -> None:
-        self._purge_unseen = False
-        self._channel.push_gap(self.last, earliest)
+    def _tell_loss(self, earliest: int) -> None:
+        """Put one verdict before what follows a loss, however many pages retention took meanwhile."""
+        if self._lost_from is not None:
+            lost_from, self._lost_from = self._lost_from, None
+            self._purge_unseen = False
+            self._channel.push_gap(lost_from, earliest)
 
     # -- another epoch ---------------------------------------------------------------------------------
 
@@ -278,12 +260,11 @@ class Feed:
 
         Nothing changes until the leader has answered: a reader's last id has a meaning under the old table only.
         """
-        self._parked.clear()
-        self._parked_bytes = 0
+        self._parking.clear()
         stored, tail = await self._look()
         if self._next_table is not table:
             return
-        self._next_table = None
+        self._next_table = self._lost_from = None
         self._purge_unseen = False
         reached = self._channel.change_table(table)
         self._begin_at(stored, tail)
