@@ -125,12 +125,20 @@ async def test_the_leader_steps_down(site: Site) -> None:
     playing.complete(DEGRADED)
 
 
-async def test_a_link_between_an_instances_node_and_the_leader_is_cut(site: Site) -> None:
-    """What the leader republishes does not reach that instance, and its reads and publishes get no answer."""
+@pytest.mark.parametrize("alone", [False, True], ids=["from the leader", "from both others"])
+async def test_an_instances_node_is_cut_off(site: Site, alone: bool) -> None:
+    """What the leader republishes does not reach that instance, and its reads and publishes get no answer.
+
+    Its own connection is there all the time. Cut off from both others, its node has no quorum either.
+    """
     leader = await site.away_from_instances()
     await site.cluster.move_leader(STREAM, leader)
+    node = await site.cluster.node_of(site.one)
+    far = [other for other in site.cluster.nodes if other is not node] if alone else [leader]
     async with scene(site.load(), site.urls) as playing:
-        async with site.cluster.cut(leader, await site.cluster.node_of(site.one)):
+        async with AsyncExitStack() as cuts:
+            for other in far:
+                await cuts.enter_async_context(site.cluster.cut(other, node))
             await asyncio.sleep(APART)
         assert playing.load.told, "nobody has noticed"
         await playing.flow()

@@ -17,8 +17,7 @@ from ringmere.log.shards import event_subject
 from support.gateway import GatewayProcess, gateway
 from support.nats import api, eventually
 from support.relay import Relay, relay
-from support.steady import Load, scene
-from support.talk import get, open_stream
+from support.talk import open_stream
 
 FLAGS = ("--retry-ms", "100", "--heartbeat", "0.5s")
 WITHIN = 60.0
@@ -191,22 +190,3 @@ async def test_pub_8_while_the_wire_breaks_again_and_again_each_answer_is_the_tr
     assert set(held.values()) == {1}
     assert {number for number, status in answers.items() if status == 201} <= held.keys()
     assert not {number for number, status in answers.items() if status == 503} & held.keys()
-
-
-async def test_the_only_server_is_killed_under_a_thousand_events_a_second_and_50_readers(
-    nats_server: EmbeddedServer, tmp_path: Path
-) -> None:
-    async with (
-        gateway(tmp_path / "one", *FLAGS, nats_url=nats_server.url) as one,
-        gateway(tmp_path / "two", *FLAGS, nats_url=nats_server.url) as two,
-    ):
-        load = Load([one.url, two.url], [f"s{n}" for n in range(10)], pause=0.1, batch=10)
-        async with scene(load, [one.url, two.url], readers=5) as playing:
-            for _ in range(3):
-                await nats_server.kill()
-                await one.wait_status("/readyz", 503, WITHIN)
-                await nats_server.start()
-                await playing.flow(150)
-        playing.complete(frozenset({"log_degraded", "log_restored"}))
-        for instance in (one, two):
-            assert (await get(instance.url, "/readyz")).status == 200
