@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ ALERTS = ROOT / "ops" / "prometheus" / "alerts.yml"
 RUNBOOKS = ROOT / "ops" / "runbooks"
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-NAMES = re.compile(r"\bringmere_[a-z_]+")
+NAMES = re.compile(r"\b(?:ringmere|gnatsd_varz|jetstream)_[a-z_]+")
 PROMQL = re.compile(r"```promql\n(.*?)```", re.DOTALL)
 
 needs_prometheus = pytest.mark.skipif(
@@ -61,7 +61,7 @@ def alerts() -> list[dict[str, Any]]:
 
 def filled_in(expr: str, span: str) -> str:
     """Put values in the place of Grafana's variables; ``span`` is what rates are taken over."""
-    filled = expr.replace("$__rate_interval", span).replace("$job", ".*").replace("$instance", ".*")
+    filled = re.sub(r"\$(job|instance|nats_job)\b", ".*", expr.replace("$__rate_interval", span))
     assert "$" not in filled, expr
     return filled
 
@@ -87,22 +87,23 @@ class Prometheus:
         return [value for value in values if value == value]
 
 
-def _configured(directory: Path, target: str, interval: str) -> Path:
+def _configured(directory: Path, targets: Mapping[str, str], interval: str) -> Path:
     directory.mkdir(parents=True)
     shipped = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
     shipped["global"] = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
     shipped["rule_files"] = [str(ALERTS)]
-    shipped["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+    for scrape in shipped["scrape_configs"]:
+        scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]]}]
     config = directory / "prometheus.yml"
     config.write_text(yaml.safe_dump(shipped))
     return config
 
 
 @asynccontextmanager
-async def prometheus(directory: Path, target: str, every: float = 0.5) -> AsyncIterator[Prometheus]:
-    """Run Prometheus with the shipped alerts on ``target`` (host:port), scraping ``every`` so many seconds."""
+async def prometheus(directory: Path, targets: Mapping[str, str], every: float = 0.5) -> AsyncIterator[Prometheus]:
+    """Run Prometheus with what is shipped; ``targets`` are host:port by job, scraped ``every`` so many seconds."""
     assert PROMETHEUS is not None
-    config = _configured(directory, target, f"{int(every * 1000)}ms")
+    config = _configured(directory, targets, f"{int(every * 1000)}ms")
     address = f"127.0.0.1:{free_port()}"
     with (directory / "prometheus.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
