@@ -66,6 +66,8 @@ class Seat:
     """How an instance meets the world. ``worker`` is its number among several, None when it is alone."""
 
     worker: int | None = None
+    patient: bool = False
+    """Whether the door opens only when the log is there: others answer meanwhile."""
 
     async def open_door(self, app: App) -> Listener:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
@@ -140,12 +142,25 @@ async def run_instance(
         rules = coalesce_rules(settings)
         hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session, coalesce=rules)
         telemetry.watch(hub.stats)
-        door = await _open_door(settings, hub, telemetry, seat)
-        house.push_async_callback(door.close)
+        # Entered before the hub starts, so that it closes after the hub has.
+        entrance = await house.enter_async_context(AsyncExitStack())
+
+        async def open_door() -> None:
+            door = await _open_door(settings, hub, telemetry, seat)
+            entrance.push_async_callback(door.close)
+            seat.opened(telemetry, door, options)
+
+        async def arrive() -> None:
+            await _arrive(log, settings, options, bounds, hub)
+            if seat.patient:
+                await open_door()
+            seat.ready()
+
+        if not seat.patient:
+            await open_door()
         await hub.start()
         house.push_async_callback(hub.close)
-        seat.opened(telemetry, door, options)
-        await until_told(stop, _arrive(log, settings, options, bounds, hub, seat), nats)
+        await until_told(stop, arrive(), nats)
         seat.stopping()
         await _drain(hub, stop)
 
@@ -199,9 +214,7 @@ def cannot_listen(settings: Settings, error: OSError) -> StartRefused:
     return StartRefused(f"cannot listen on {settings.listen}: {reason}; choose another with --listen")
 
 
-async def _arrive(
-    log: LateLog, settings: Settings, options: ConnectOptions, bounds: Limits, hub: Hub, seat: Seat
-) -> None:
+async def _arrive(log: LateLog, settings: Settings, options: ConnectOptions, bounds: Limits, hub: Hub) -> None:
     """Open the log as soon as NATS is there. Raises ``StartRefused`` when waiting would not help."""
     pause = FIRST_PAUSE
     while True:
@@ -217,7 +230,6 @@ async def _arrive(
             break
     while not hub.ready:  # noqa: ASYNC110 (a connection has no event of its own for this)
         await asyncio.sleep(LOOK)
-    seat.ready()
 
 
 async def until_told(stop: Stop, arrival: Coroutine[Any, Any, None], nats: EmbeddedServer | None) -> None:

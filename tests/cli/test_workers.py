@@ -324,17 +324,41 @@ async def test_an_address_that_somebody_has_is_refused_also_when_they_share_it(t
             assert "--listen" in done.err.splitlines()[-1]
 
 
-async def test_without_nats_the_doors_are_open_and_say_so_until_nats_is_there(tmp_path: Path) -> None:
+async def test_without_nats_one_door_is_open_and_says_so_and_all_are_when_nats_is_there(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path / "nats", port=free_port())
     async with gateway(tmp_path, "--workers", "2", nats_url=server.url, ready=False) as instance:
-        for number in (0, 1):
-            assert (await ask(instance.url, "/readyz", number))[0] == 503
+        assert await instance.status("/readyz") == 503
+        await instance.wait_for(lambda: instance.output.count("waiting_for_nats") >= 2, LONG, "both workers that wait")
+        for _ in range(20):
+            assert await instance.status("/readyz") == 503
         await server.start()
         try:
             for number in (0, 1):
                 await until_ready(instance.url, number)
         finally:
             await server.kill()
+
+
+async def test_a_worker_that_is_started_again_takes_no_connection_before_it_can_serve(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as instance:
+        first, _ = await workers_of(instance.pid)
+        number = worker_number(first)
+        os.kill(first, signal.SIGKILL)
+        assert await gone(first)
+        seen = set()
+
+        async def back() -> bool:
+            # On a new connection each time; one that the kernel had given to the dead worker is reset.
+            async with aiohttp.ClientSession() as http:
+                try:
+                    async with http.get(f"{instance.url}/readyz") as answer:
+                        seen.add(answer.status)
+                        return bool((await answer.json())["worker"] == number)
+                except aiohttp.ClientConnectionError:
+                    return False
+
+        await until(back, "the worker answers again")
+        assert seen == {200}
 
 
 async def test_the_embedded_nats_server_of_the_parent_is_started_again_for_all(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Child:
         self.line: Line | None = None
         self._assignment = assignment
         self._scrape = scrape
+        self._early: signal.Signals | None = None
         self._asked = self._answered = 0
         self._answers: dict[int, asyncio.Future[None]] = {}
 
@@ -51,6 +52,8 @@ class Child:
                 # It must not outlive this process even if it is stopped, or busy with a drain.
                 preexec_fn=die_with(os.getpid(), signal.SIGKILL),
             )  # fmt: skip
+        if self._early is not None:
+            self.signal(self._early)
         self.line = await Line.open(ours)
         self.line.send(self._assignment)
         while (message := await self.line.receive()) is not None:
@@ -76,7 +79,9 @@ class Child:
         return self.process is not None and self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to a process that is there."""
+        """Send a signal to the process, as soon as there is one."""
+        if self.process is None:
+            self._early = number
         if self.process is not None and self.running:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)

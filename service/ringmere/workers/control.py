@@ -30,6 +30,8 @@ class Assignment(msgspec.Struct, tag="assignment"):
     nats_url: str | None
     host: str
     port: int
+    patient: bool
+    """Whether others answer on the address until this one can serve."""
     push_every: float
     """Seconds between two snapshots that come by themselves."""
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -25,7 +25,7 @@ LASTING = 60.0
 """Seconds after which a worker has lasted: the next pause is the first again."""
 DRAIN_SLACK = 15.0
 """Seconds beyond the drain's own span until workers are told again to end."""
-END_SLACK = 5.0
+END_SLACK = 10.0
 """Seconds from a second signal to SIGKILL."""
 
 logger = structlog.get_logger("ringmere")
@@ -43,12 +43,15 @@ class Crew:
     def __init__(self, assignment: Assignment, environ: Mapping[str, str], watchdog: float) -> None:
         settings = assignment.settings
         self.opened = asyncio.Event()
-        """All doors are open."""
+        """A door is open."""
         self.ready = asyncio.Event()
         """Every worker has been ready."""
         self.restarts = 0
         self._environ = without_manager(environ)
-        self._assignments = [msgspec.structs.replace(assignment, worker=each) for each in range(settings.workers)]
+        # While none can serve, the first one says so; the others take connections when they can serve.
+        self._assignments = [
+            msgspec.structs.replace(assignment, worker=each, patient=each > 0) for each in range(settings.workers)
+        ]
         self._grace = settings.drain_grace
         self._watchdog = watchdog
         self._workers: dict[int, Child] = {}
@@ -152,20 +155,18 @@ class Crew:
                     await self._stopping.wait()
             pause = min(2 * pause, LONGEST_PAUSE)
             self.restarts += not self._stopping.is_set()
+            served = any(other.opened.is_set() for other in self._workers.values())
+            assignment = msgspec.structs.replace(assignment, patient=served)
 
     async def _once_open(self, worker: Child) -> None:
         await worker.opened.wait()
-        if self._all(lambda each: each.opened.is_set()):
-            self.opened.set()
+        self.opened.set()
 
     async def _once_ready(self, worker: Child) -> None:
         await worker.ready.wait()
-        if self._all(lambda each: each.ready.is_set()):
-            self.ready.set()
-
-    def _all(self, holds: Callable[[Child], bool]) -> bool:
         workers = self._workers.values()
-        return len(workers) == len(self._assignments) and all(holds(each) for each in workers)
+        if len(workers) == len(self._assignments) and all(each.ready.is_set() for each in workers):
+            self.ready.set()
 
     def _retire(self, worker: Child) -> None:
         """Keep the counts of a worker that has ended: no counter goes back."""

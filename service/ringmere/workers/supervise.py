@@ -57,7 +57,7 @@ async def supervise(loaded: Loaded, environ: Mapping[str, str], say: Callable[[s
         options = connect_options(settings, environ, nats_url)
         host, port = _hold(settings, house)
         push_every = min(PUSH_EVERY, notifier.watchdog / 4) if notifier.watchdog else PUSH_EVERY
-        first = Assignment(0, settings, nats_url, split_listen(settings.listen)[0], port, push_every)
+        first = Assignment(0, settings, nats_url, split_listen(settings.listen)[0], port, False, push_every)
         crew = Crew(first, environ, notifier.watchdog)
         house.push_async_callback(crew.kill)
         crew.start()
@@ -87,9 +87,9 @@ async def _greet(
     say: Callable[[str], None],
     loop_name: str,
 ) -> None:
-    """Tell people when the doors are open, and the service manager when all workers serve."""
+    """Tell people when a door is open, and the service manager when all workers serve."""
     await crew.opened.wait()
     url = say_hello(say, address, options, loop_name, loaded)
-    notifier.status(f"waiting for NATS at {options.addresses()}, doors open on {url}")
+    notifier.status(f"waiting for NATS at {options.addresses()}, door open on {url}")
     await crew.ready.wait()
     notifier.ready(f"serving on {url} with {loaded.settings.workers} workers")

@@ -32,6 +32,7 @@ class SharedSeat(Seat):
 
     def __init__(self, assignment: Assignment, line: Line) -> None:
         self.worker = assignment.worker
+        self.patient = assignment.patient
         self._assignment = assignment
         self._line = line
         self._telemetry: Telemetry | None = None
