@@ -86,12 +86,18 @@ class Prometheus:
         values = [float(series["value"][1]) for series in result]
         return [value for value in values if value == value]
 
+    async def firing(self) -> set[str]:
+        """Return the names of the alerts that fire now."""
+        found = (await self.get("alerts"))["alerts"]
+        return {alert["labels"]["alertname"] for alert in found if alert["state"] == "firing"}
 
-def _configured(directory: Path, targets: Mapping[str, str], interval: str) -> Path:
+
+def _configured(directory: Path, targets: Mapping[str, str], rules: Path, interval: str) -> Path:
     directory.mkdir(parents=True)
     shipped = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
     shipped["global"] = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
-    shipped["rule_files"] = [str(ALERTS)]
+    shipped["rule_files"] = [str(rules)]
+    shipped["scrape_configs"] = [each for each in shipped["scrape_configs"] if each["job_name"] in targets]
     for scrape in shipped["scrape_configs"]:
         scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]]}]
     config = directory / "prometheus.yml"
@@ -100,10 +106,12 @@ def _configured(directory: Path, targets: Mapping[str, str], interval: str) -> P
 
 
 @asynccontextmanager
-async def prometheus(directory: Path, targets: Mapping[str, str], every: float = 0.5) -> AsyncIterator[Prometheus]:
+async def prometheus(
+    directory: Path, targets: Mapping[str, str], rules: Path = ALERTS, every: float = 0.5
+) -> AsyncIterator[Prometheus]:
     """Run Prometheus with what is shipped; ``targets`` are host:port by job, scraped ``every`` so many seconds."""
     assert PROMETHEUS is not None
-    config = _configured(directory, targets, f"{int(every * 1000)}ms")
+    config = _configured(directory, targets, rules, f"{int(every * 1000)}ms")
     address = f"127.0.0.1:{free_port()}"
     with (directory / "prometheus.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
