@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,8 @@ import yaml
 
 from ringmere.embedded import EmbeddedServer
 from support.gateway import GatewayProcess, gateway
-from support.nats import append, connected, eventually
+from support.nats import api, append, connected, eventually
+from support.processes import children
 from support.prometheus import ALERTS, Prometheus, needs_prometheus, prometheus
 
 pytestmark = needs_prometheus
@@ -30,9 +33,11 @@ def in_a_second(directory: Path) -> Path:
 
 
 @asynccontextmanager
-async def watched(directory: Path, nats: EmbeddedServer) -> AsyncIterator[tuple[GatewayProcess, Prometheus]]:
+async def watched(
+    directory: Path, nats: EmbeddedServer, *flags: str
+) -> AsyncIterator[tuple[GatewayProcess, Prometheus]]:
     """Run a gateway and a Prometheus that has seen it and fires nothing."""
-    async with gateway(directory / "gateway", nats_url=nats.url) as instance:
+    async with gateway(directory / "gateway", *flags, nats_url=nats.url) as instance:
         targets = {"ringmere": urlsplit(instance.url).netloc}
         async with prometheus(directory / "prometheus", targets, in_a_second(directory)) as ask:
             await eventually(lambda: seen(ask), "the gateway has been scraped")
@@ -83,3 +88,31 @@ async def test_publishes_that_fail_and_a_message_that_is_no_event_are_told(
                 async with http.post(events, json={"type": "note", "data": 1}) as answer:
                     assert answer.status == 503
             await fires(ask, {"RingmereSkippedMessages", "RingmereLogDisconnected", "RingmerePublishFailing"})
+
+
+async def test_clients_that_were_away_too_long_and_a_worker_that_dies_are_told(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    flags = ("--workers", "2", "--ring-size", "20")
+    async with watched(tmp_path, nats_server, *flags) as (instance, ask), aiohttp.ClientSession() as http:
+        events = f"{instance.url}/session/s1/events"
+        batch = [{"type": "note", "data": number} for number in range(40)]
+        async with http.post(events, json=batch) as answer:
+            assert answer.status == 201
+        for _ in range(15):
+            async with http.get(f"{events}?last_event_id=1") as stream:
+                assert b"state_resync_required" in await stream.content.readuntil(b"\n\n")
+        await fires(ask, {"RingmereResyncsHigh"})
+        os.kill((await children(instance.pid))[0], signal.SIGKILL)
+        await fires(ask, {"RingmereResyncsHigh", "RingmereWorkersDying"})
+
+
+async def test_a_shard_whose_stream_is_gone_is_told(tmp_path: Path, nats_server: EmbeddedServer) -> None:
+    async with watched(tmp_path, nats_server) as (instance, ask), aiohttp.ClientSession() as http:
+        events = f"{instance.url}/session/s1/events"
+        async with connected(nats_server) as nats:
+            assert (await api(nats, "STREAM.DELETE.RINGMERE_0"))["success"]
+        for _ in range(10):
+            async with http.post(events, json={"type": "note", "data": 1}) as answer:
+                assert answer.status == 503
+        await fires(ask, {"RingmereLogDegraded", "RingmerePublishFailing"})
