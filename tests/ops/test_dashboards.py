@@ -177,7 +177,7 @@ async def test_every_panel_shows_something_and_no_alert_fires_at_a_loaded_gatewa
             return not missing
 
         with contextlib.suppress(AssertionError):
-            await eventually(all_answered, "every expression has a value")
+            await eventually(all_answered, "every expression has a value", 30.0)
         assert missing == set()
         for book in RUNBOOKS.glob("*.md"):
             for expr in PROMQL.findall(book.read_text()):

@@ -40,7 +40,7 @@ async def watched(
     async with gateway(directory / "gateway", *flags, nats_url=nats.url) as instance:
         targets = {"ringmere": urlsplit(instance.url).netloc}
         async with prometheus(directory / "prometheus", targets, in_a_second(directory)) as ask:
-            await eventually(lambda: seen(ask), "the gateway has been scraped")
+            await eventually(lambda: seen(ask), "the gateway has been scraped", 30.0)
             await fires(ask, set())
             yield instance, ask
 
@@ -107,7 +107,9 @@ async def test_clients_that_were_away_too_long_and_a_worker_that_dies_are_told(
         await fires(ask, {"RingmereResyncsHigh", "RingmereWorkersDying"})
 
 
-async def test_a_shard_whose_stream_is_gone_is_told(tmp_path: Path, nats_server: EmbeddedServer) -> None:
+async def test_a_shard_whose_stream_is_gone_is_told_and_the_epoch_of_the_next_one(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
     async with watched(tmp_path, nats_server) as (instance, ask), aiohttp.ClientSession() as http:
         events = f"{instance.url}/session/s1/events"
         async with connected(nats_server) as nats:
@@ -116,3 +118,5 @@ async def test_a_shard_whose_stream_is_gone_is_told(tmp_path: Path, nats_server:
             async with http.post(events, json={"type": "note", "data": 1}) as answer:
                 assert answer.status == 503
         await fires(ask, {"RingmereLogDegraded", "RingmerePublishFailing"})
+        async with gateway(tmp_path / "another", nats_url=nats_server.url):
+            await fires(ask, {"RingmereEpochChanged", "RingmerePublishFailing"})
