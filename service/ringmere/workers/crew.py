@@ -27,6 +27,8 @@ DRAIN_SLACK = 15.0
 """Seconds beyond the drain's own span until workers are told again to end."""
 END_SLACK = 10.0
 """Seconds from a second signal to SIGKILL."""
+ORDERLY = (0, -signal.SIGTERM, -signal.SIGINT)
+"""Exit codes of a worker that was told to end: also of one that was not up yet, or nearly down."""
 
 logger = structlog.get_logger("ringmere")
 
@@ -48,7 +50,7 @@ class Crew:
         """Every worker has been ready."""
         self.restarts = 0
         self._environ = without_manager(environ)
-        # While none can serve, the first one says so; the others take connections when they can serve.
+        # While none can serve, the first one says so. The others follow when it serves, and open when they do.
         self._assignments = [
             msgspec.structs.replace(assignment, worker=each, patient=each > 0) for each in range(settings.workers)
         ]
@@ -56,6 +58,8 @@ class Crew:
         self._watchdog = watchdog
         self._workers: dict[int, Child] = {}
         self._retired: list[Family] = []
+        self._going = asyncio.Event()
+        """The first worker has been ready, or all is over."""
         self._stopping = asyncio.Event()
         self._failed: list[int] = []
         self._refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +78,7 @@ class Crew:
 
     async def drain(self, stop: Stop) -> None:
         """Let all workers say goodbye; ``stop.now`` ends them at once. Raises :class:`WorkersFailed`."""
-        self._stopping.set()
+        self._stop()
         self._signal(signal.SIGTERM)
         ended = asyncio.create_task(self._all_ended())
         now = asyncio.create_task(stop.now.wait())
@@ -90,9 +94,13 @@ class Crew:
 
     async def kill(self) -> None:
         """Kill what still runs and wait until it is gone."""
-        self._stopping.set()
+        self._stop()
         self._signal(signal.SIGKILL)
         await self._all_ended()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._going.set()
 
     async def _all_ended(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -128,6 +136,8 @@ class Crew:
     async def _keep(self, assignment: Assignment) -> None:
         pause = FIRST_PAUSE
         been_ready = False
+        if assignment.patient:
+            await self._going.wait()
         while not self._stopping.is_set():
             worker = self._workers[assignment.worker] = Child(assignment, self._scraped)
             started = time.monotonic()
@@ -140,7 +150,7 @@ class Crew:
             self._retire(worker)
             been_ready = been_ready or worker.ready.is_set()
             if self._stopping.is_set():
-                if code not in (0, -signal.SIGTERM):
+                if code not in ORDERLY:
                     logger.error("worker_failed", worker=worker.number, exit_code=code)
                     self._failed.append(worker.number)
                 return
@@ -164,6 +174,7 @@ class Crew:
 
     async def _once_ready(self, worker: Child) -> None:
         await worker.ready.wait()
+        self._going.set()
         workers = self._workers.values()
         if len(workers) == len(self._assignments) and all(each.ready.is_set() for each in workers):
             self.ready.set()
