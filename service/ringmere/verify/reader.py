@@ -27,6 +27,8 @@ from ringmere.verify.witness import Witness
 ERROR = "stream_error"
 LINGER = 1.0
 """Seconds that a reader stays after the session's last event, for what should not come any more."""
+BACKOFF = Backoff(widest=2.0)
+"""The waits do not grow as other clients' do: a long silence must be the gateways', not the reader's own patience."""
 
 
 class _Data(msgspec.Struct):
@@ -76,7 +78,7 @@ class Reader:
         ]
         self._position = Position(None, from_start=roll.random() < 0.5)
         self._padding = plan.padding()
-        self._waits = Waits(Backoff(), roll.random)
+        self._waits = Waits(BACKOFF, roll.random)
         self._ended_at: float | None = None
         self._heard_at = 0.0
         self._drop_at = 0.0
