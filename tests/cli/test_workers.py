@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ringmere.embedded import EmbeddedServer, free_port
 from ringmere.workers.address import reserved
 from support.command import ringmere
-from support.gateway import GatewayProcess, gateway
+from support.gateway import GatewayProcess, clean_env, gateway
 from support.nats import running_server
 from support.processes import alive, children, command, gone
 
@@ -247,6 +248,27 @@ async def test_a_signal_drains_all_workers_and_ends_with_0(tmp_path: Path, numbe
         assert [child for child in family if alive(child)] == []
         assert instance.output.count('"event": "draining"') == 3
         assert "Traceback" not in instance.output
+
+
+async def test_a_signal_while_the_first_worker_starts_ends_all_of_it_with_0(tmp_path: Path) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--workers", "2", "--embedded", "--data-dir", str(tmp_path / "data")]
+    instance = GatewayProcess(arguments, tmp_path / "log", clean_env())
+    with instance.log.open("wb") as sink:
+        instance.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ringmere", "serve", *arguments, stdout=sink, stderr=sink, env=dict(instance.env)
+        )
+
+    async def starting() -> bool:
+        return bool(await workers_of(instance.pid))
+
+    try:
+        await until(starting, "a worker that starts")
+        family = await children(instance.pid)
+        instance.signal(signal.SIGTERM)
+        assert await instance.wait(LONG) == 0, instance.output
+        assert [child for child in family if alive(child)] == []
+    finally:
+        await instance.kill()
 
 
 async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
