@@ -86,6 +86,16 @@ def test_a_page_in_front_is_taken_only_when_it_joins_on_and_fits() -> None:
     assert window.floor == 5
 
 
+def test_a_page_that_reaches_into_the_window_is_cut_where_the_window_begins() -> None:
+    window = Window(13, 1000, 20)
+    window.add([_frame(14)], 1)
+    window.extend_back(Segment(5, 14, [_frame(seq) for seq in (6, 9, 12, 14)], 1))
+    assert window.floor == 5
+    assert window.events == 4
+    assert _seqs(window, 5) == [6, 9, 12, 14]
+    assert _seqs(window, 9) == [12, 14]
+
+
 def test_sequences_without_an_event_leave_no_hole() -> None:
     window = Window(0, 1000, 20)
     window.add([_frame(2), _frame(5)], 1)

@@ -176,10 +176,11 @@ class CatchUp:
                 await asyncio.sleep(RETRY_PAUSE)  # a replica behind the leader: look again shortly
             self._go_to(step.position)
         else:
+            # Before anything is waited for: readers that come meanwhile are served from the window then.
+            self._remember(segment, step.generation)
             await self.channel.hub.pace.turn()
             await self._wait_writable(outlet)
             self._write(outlet, segment)
-            self._remember(segment, step.generation)
         if self._overtaken > MAX_OVERTAKEN and self.position < self.channel.window.floor:
             # The ring turns faster than it can be read.
             self._note_gap()

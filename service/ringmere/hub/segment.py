@@ -37,6 +37,16 @@ class Segment:
     def __len__(self) -> int:
         return len(self.seqs)
 
+    def until(self, last: int) -> Segment:
+        """Return the part of it up to ``last``, as a segment of its own."""
+        index = bisect_right(self.seqs, last)
+        part = Segment(self.start, last, (), self.oldest_ns)
+        part.seqs, part._ends = self.seqs[:index], self._ends[:index]
+        part.size = part._ends[-1] if index else 0
+        part._blob = chunked(self._blob[self._head : self._head + part.size]) if index else b""
+        part._head = len(b"%x\r\n" % part.size)
+        return part
+
     def first_after(self, position: int) -> int:
         """Return the first event's sequence above ``position``, 0 when there is none."""
         index = bisect_right(self.seqs, position)

@@ -85,8 +85,12 @@ class Window:
 
     def extend_back(self, segment: Segment) -> None:
         """Put a segment read from the log in front, if it joins on and the bounds allow it."""
-        joins = segment.start < self._floor <= segment.last and segment.last == self._floor
-        if joins and self.size + segment.size <= self.max_bytes and self.events + len(segment) <= self.max_events:
+        if not segment.start < self._floor <= segment.last:
+            return
+        if segment.last > self._floor:
+            # A new window begins with the session's last event, which the page has too.
+            segment = segment.until(self._floor)
+        if self.size + segment.size <= self.max_bytes and self.events + len(segment) <= self.max_events:
             self._segments.appendleft(segment)
             self._floor = segment.start
             self.size += segment.size
