@@ -254,6 +254,21 @@ async def test_who_connects_first_and_drops_before_the_first_event_is_not_told_o
         assert await resume(gateway, "s", 3) == (None, [6], done([6]))
 
 
+async def test_what_a_smaller_ring_evicted_stays_lost_when_rings_are_enlarged(instance: Instance) -> None:
+    """Under the larger ring there is no fence yet; that must not read as "nothing was ever evicted"."""
+    async with instance(ring_size=2) as gateway:
+        await gateway.publish("other", 1)
+        ids = await gateway.publish("s", *range(6))
+    async with instance(ring_size=10, reconcile=True) as gateway:
+        for cursor in ids[:3]:
+            verdict, got, _ = await resume(gateway, "s", cursor)
+            assert verdict == {"reason": "ring_evicted", "lastDeliveredId": cursor, "earliestAvailableId": ids[3]}
+            assert got == ids[3:]
+        assert await resume(gateway, "s", ids[3]) == (None, ids[4:], done(ids[4:]))
+        later = await gateway.publish("t", *range(3))
+        assert await resume(gateway, "t", ids[-1]) == (None, later, done(later))
+
+
 async def test_epo_2_a_cursor_on_an_empty_new_log_is_reset_and_live_follows(instance: Instance) -> None:
     async with instance(ring_size=8) as gateway:
         stream = await gateway.stream("s", headers={"Last-Event-ID": "50"})

@@ -224,6 +224,22 @@ async def test_reconcile_changes_what_may_be_changed_and_keeps_the_events(connec
     assert (await config(connection, "RINGMERE_0"))["allow_direct"]
 
 
+async def test_enlarged_rings_are_noted_with_the_tail_and_an_interrupted_note_is_finished(
+    connection: Connection,
+) -> None:
+    await ensure_streams(connection, settings(ring_size=5))
+    await append(connection, "ringmere.events.0.s", b"1")
+    await ensure_streams(connection, settings(ring_size=7, reconcile=True))
+    noted = await config(connection, "RINGMERE_0")
+    assert noted["metadata"]["ringmere.ring_from"] == "1"
+    assert "ringmere.epochs" in noted["metadata"]
+    noted["metadata"]["ringmere.ring_from"] = str(2**40 - 1)
+    await api(connection, "STREAM.UPDATE.RINGMERE_0", noted)
+    await append(connection, "ringmere.events.0.s", b"2")
+    await ensure_streams(connection, settings(ring_size=7))
+    assert (await config(connection, "RINGMERE_0"))["metadata"]["ringmere.ring_from"] == "2"
+
+
 async def test_what_the_server_does_not_let_change_is_refused_even_with_reconcile(connection: Connection) -> None:
     body = {"name": "RINGMERE_0", "subjects": ["ringmere.events.0.*"], "storage": "memory"}
     await api(connection, "STREAM.CREATE.RINGMERE_0", body)

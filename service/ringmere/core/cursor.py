@@ -171,6 +171,9 @@ class SubjectBounds:
     last: int
     stored: int
     purged_to: int = 0
+    ring_from: int = 0
+    """The stream's tail when its rings were last enlarged, 0 without that: what a smaller ring evicted left no
+    fence for the larger one, so up to here a missing fence proves nothing."""
 
     def fenced(self, ring_size: int) -> bool:
         """Whether the oldest stored message is the fence, which is never delivered (contract 1.5)."""
@@ -229,7 +232,8 @@ def decide(
         return reset
     if present:
         return contiguous
-    nothing_lost = not bounds.fenced(ring_size) and bounds.stream_first <= sequence + 1 and bounds.purged_to <= sequence
+    reaches_back = bounds.stream_first <= sequence + 1 and max(bounds.purged_to, bounds.ring_from) <= sequence
+    nothing_lost = reaches_back and not bounds.fenced(ring_size)
     if bounds.stored == 0:
         if head is not None:
             return contiguous if sequence >= head else evicted

@@ -9,6 +9,7 @@ import msgspec
 from ringmere.core.errors import LogUnavailable
 from ringmere.log.connect import Connection
 from ringmere.log.port import Stored
+from ringmere.log.shape import RING_FROM
 from ringmere.log.stamps import time_ns
 
 NOT_FOUND = 10037
@@ -43,10 +44,17 @@ class StreamState(msgspec.Struct):
     first_seq: int = 0
     last_seq: int = 0
     subjects: dict[str, int] | None = None
+    ring_from: int = 0
+    """What the stream's metadata says of :data:`~ringmere.log.shape.RING_FROM`."""
+
+
+class _Config(msgspec.Struct):
+    metadata: dict[str, str] | None = None
 
 
 class _InfoAnswer(msgspec.Struct):
     state: StreamState | None = None
+    config: _Config | None = None
     error: Fault | None = None
     total: int = 0
     offset: int = 0
@@ -124,6 +132,8 @@ class Leader:
         answer = decode(_decode_info, await self.call(f"STREAM.INFO.{stream}", body))
         if answer.state is None:
             raise refused(answer.error)
+        metadata = answer.config.metadata if answer.config is not None else None
+        answer.state.ring_from = int((metadata or {}).get(RING_FROM, 0))
         return answer.state, answer
 
     async def _message(self, stream: str, body: Any) -> Found | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from ringmere.core.cursor import MAX_SEQUENCE
 from ringmere.core.errors import LogRefused, RingmereError, StreamShapeDiffers
 from ringmere.core.limits import MIB
 from ringmere.log import api
@@ -14,6 +15,7 @@ from ringmere.log.shape import (
     HEAD_SHARE,
     HEADER_ROOM,
     MIN_STREAM_BYTES,
+    RING_FROM,
     StreamSettings,
     accepted_republish,
     differences,
@@ -95,11 +97,26 @@ async def ensure_stream(
                 raise
     rows = differences(wanted, found["config"], ignore)
     if not rows:
-        return found
+        unfinished = (found["config"].get("metadata") or {}).get(RING_FROM) == str(MAX_SEQUENCE)
+        return await _enlarge_rings(connection, found["config"], rows) if unfinished else found
     if not reconcile:
         raise StreamShapeDiffers(name, rows)
     changed = {**found["config"], **{key: value for key, value in wanted.items() if key not in ignore}}
+    if 0 < found["config"].get("max_msgs_per_subject", -1) < changed.get("max_msgs_per_subject", -1):
+        return await _enlarge_rings(connection, changed, rows)
     return await _update(connection, changed, rows)
+
+
+async def _enlarge_rings(connection: Connection, config: dict[str, Any], rows: list[str]) -> Any:
+    """Update a stream to larger rings, and note up to where their lack of a fence proves nothing.
+
+    Until it is known which sequence is the last that a smaller ring may have evicted for, none is trusted.
+    """
+    metadata = dict(config.get("metadata") or {})
+    config["metadata"] = {**metadata, RING_FROM: str(MAX_SEQUENCE)}
+    info = await _update(connection, config, rows)
+    config["metadata"] = {**metadata, RING_FROM: str(info["state"]["last_seq"])}
+    return await _update(connection, config, rows)
 
 
 async def reset_head(connection: Connection, settings: StreamSettings, shard: int) -> None:

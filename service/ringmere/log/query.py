@@ -50,9 +50,10 @@ async def bounds(leader: Leader, place: Place, purged_to: Callable[[], Awaitable
         purged = await purged_to()
         lowest = lowest_of(state)
         if first is None or not stored:
-            return SubjectBounds(state.last_seq, lowest, 0, 0, 0, purged)
+            return SubjectBounds(state.last_seq, lowest, 0, 0, 0, purged, state.ring_from)
         newest = max(first.stored.seq, last.stored.seq if last is not None else 0)
-        return SubjectBounds(max(state.last_seq, newest), lowest, first.stored.seq, newest, stored, purged)
+        tail = max(state.last_seq, newest)
+        return SubjectBounds(tail, lowest, first.stored.seq, newest, stored, purged, state.ring_from)
     raise LogUnavailable("the session changes faster than it can be read")
 
 

@@ -10,6 +10,8 @@ from ringmere.log.shards import event_subject, head_name, live_subject, stream_n
 
 DUPLICATE_WINDOW = 120.0
 MAX_CONSUMERS = 10_000
+RING_FROM = "ringmere.ring_from"
+"""Metadata of an event stream: its last sequence when its rings were enlarged."""
 HEADER_ROOM = 64 * 1024
 """Bytes of a message kept free for headers (contract 2.6)."""
 HEAD_SHARE = 8
