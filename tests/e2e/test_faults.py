@@ -17,6 +17,7 @@ from ringmere.embedded import EmbeddedServer
 from ringmere.log.shards import event_subject
 from support.command import running
 from support.gateway import GatewayProcess, gateway
+from support.logs import freeze
 from support.nats import append, connected, eventually
 from support.raw_http import Stream
 from support.talk import get, numbers, open_stream, publish
@@ -165,7 +166,7 @@ async def test_pub_8_a_publish_of_unknown_fate_says_so_and_its_key_makes_the_ret
     event = {"type": "t", "data": {"n": 1}}
     headers = {"Idempotency-Key": "k"}
     async with aiohttp.ClientSession() as http:
-        nats_server.send_signal(signal.SIGSTOP)
+        await freeze(nats_server)
         try:
             async with http.post(f"{one.url}/session/s/events", json=event, headers=headers) as answer:
                 assert (answer.status, (await answer.json())["code"]) == (504, "publish_unconfirmed")

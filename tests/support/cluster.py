@@ -101,11 +101,12 @@ class LinkedCluster(Cluster):
                 return False
             try:
                 async with self.operator() as connection:
-                    names = (await api(connection, "STREAM.NAMES"))["streams"]
+                    # A node that has just come back may not know of any stream yet.
+                    names = (await api(connection, "STREAM.NAMES"))["streams"] or []
                     infos = [await api(connection, f"STREAM.INFO.{name}") for name in names]
             except LogUnavailable:
                 return False
-            return all(_current(info) for info in infos)
+            return bool(infos) and all(_current(info) for info in infos)
 
         await eventually(all_current, "all copies are up to date", WITHIN)
 
