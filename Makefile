@@ -12,9 +12,9 @@ run: .venv/.installed ## serve with a NATS of its own; PORT=0 takes a free port
 cluster: .venv/.installed ## three NATS nodes in the foreground; NATS_PORT is the first of their ports, 0 takes free ones
 	@.venv/bin/python -m ops.nats.cluster --port $(NATS_PORT)
 
-test: .venv/.installed-dev ## all tests
+test: .venv/.installed-dev ## all tests, a few files at a time: most of them wait for processes; ARGS=-n0 for one at a time
 	@mkdir -p .tmp
-	TMPDIR="$(CURDIR)/.tmp" .venv/bin/pytest $(ARGS)
+	TMPDIR="$(CURDIR)/.tmp" .venv/bin/pytest -n 3 --dist loadfile $(ARGS)
 
 lint: .venv/.installed-dev ## style, types, and the floors
 	.venv/bin/ruff check service tests ops
