@@ -4,7 +4,7 @@ PORT ?= 8080
 NATS_PORT ?= 4222
 PIP = .venv/bin/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: run test lint page bench soak clean
+.PHONY: run cluster test lint page bench soak clean
 
 run: .venv/.installed ## serve with a NATS of its own; PORT=0 takes a free port
 	@.venv/bin/ringmere serve --embedded --data-dir .data --listen 127.0.0.1:$(PORT)
