@@ -191,6 +191,22 @@ async def test_a_fill_that_the_ring_overtakes_again_and_again_is_one_verdict_fro
         assert client.ids[1:] == [48, 49, 50]
 
 
+async def test_a_second_loss_with_no_event_since_the_first_names_the_same_last_event() -> None:
+    async with world(ring_size=3) as w:
+        client = await w.connect()
+        w.put(1)
+        await arrived(client, 1)
+        feed = w.hub.channels[0].feed
+        feed._lose()
+        feed.last = 10
+        feed._tell_loss(11)
+        feed._lose()
+        feed.last = 20
+        feed._tell_loss(21)
+        await w.settle()
+        assert [verdict["lastDeliveredId"] for verdict in client.of("state_resync_required")] == [1, 1]
+
+
 async def test_a_purge_that_took_nothing_unseen_is_no_gap_and_one_that_did_is() -> None:
     async with world() as w:
         client = await w.connect()
