@@ -125,17 +125,21 @@ def fall_backs(numbers: dict[str, float]) -> float:
 
 
 def assert_told_of_every_jump(reader: SlowReader) -> None:
-    """The session is alone in its stream, so its ids are 1, 2, 3…: a jump without its verdict is a loss."""
-    last, earliest = 0, 1
+    """The session is alone in its stream, so its ids are 1, 2, 3…: a jump without its verdict is a loss.
+
+    A verdict may follow a verdict before any event came: then its range joins on to, or overlaps, the one before.
+    """
+    last, earliest, told = 0, 1, False
     for seen in reader.seen:
         if seen.type == "state_resync_required":
             assert seen.data["reason"] == "ring_evicted"
-            assert seen.data["lastDeliveredId"] == last
-            earliest = seen.data["earliestAvailableId"]
-            assert earliest > last + 1
+            named = seen.data["lastDeliveredId"]
+            assert named == last or (told and last <= named < earliest), "a hole between two verdicts"
+            assert seen.data["earliestAvailableId"] >= max(earliest, last + 2)
+            earliest, told = seen.data["earliestAvailableId"], True
         elif seen.id is not None:
             assert seen.id == earliest
-            last, earliest = seen.id, seen.id + 1
+            last, earliest, told = seen.id, seen.id + 1, False
 
 
 async def test_a_reader_at_2_mib_a_second_of_a_full_speed_session_gets_each_event_once_in_order(
@@ -199,10 +203,11 @@ async def test_a_reader_that_the_ring_overtakes_again_and_again_is_evicted_as_to
         finally:
             publishing.cancel()
         assert_told_of_every_jump(slow)
-        assert len(slow.of("state_resync_required")) == 3
+        # Three that overtook the reader itself; the session's own tail may have been overtaken in between.
+        assert len(slow.of("state_resync_required")) >= 3
         assert slow.seen[-1].type == "client_evicted"
         assert slow.seen[-1].data["reason"] == "too_slow"
-        assert slow.seen[-1].data["droppedAfter"] == slow.ids[-1]
+        assert slow.seen[-1].data["droppedAfter"] >= slow.ids[-1]
         assert (await metrics(process))['ringmere_evictions_total{reason="too_slow"}'] == 1
 
 
