@@ -35,7 +35,7 @@ from ringmere.log.options import ConnectOptions
 from ringmere.notify import Notifier
 from ringmere.process import Stop, calm_collector, loop_factory, raise_file_limit
 from ringmere.settings import Loaded, Settings
-from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings
+from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings, trusted_proxies
 from ringmere.settings.load import split_listen
 from ringmere.telemetry import Telemetry
 
@@ -201,6 +201,7 @@ async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: S
         metrics=metrics,
         version=version("ringmere"),
         worker=seat.worker,
+        trusted_proxies=trusted_proxies(settings),
     )
     try:
         return await seat.open_door(build_app(hub, options))

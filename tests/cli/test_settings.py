@@ -60,6 +60,17 @@ def test_what_is_no_coalesce_rule_or_the_second_of_a_type_is_refused(text: str) 
         load({"coalesce": [text]}, {})
 
 
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    assert load({"trusted_proxy": ["10.0.0.0/8", "::1"]}, {}).settings.trusted_proxy == ("10.0.0.0/8", "::1/128")
+    assert load({}, {"RINGMERE_TRUSTED_PROXY": "10.0.0.1"}).settings.trusted_proxy == ("10.0.0.1/32",)
+
+
+@pytest.mark.parametrize("text", ["proxy", "10.0.0.0/33", "10.0.0.1/8", "10.0.0"])
+def test_what_is_no_network_is_refused_as_a_trusted_proxy(text: str) -> None:
+    with pytest.raises(SettingError, match="--trusted-proxy"):
+        load({"trusted_proxy": [text]}, {})
+
+
 @pytest.mark.parametrize("text", ["", " ", "-1", "1e3", "1.5", "²", "٣", "0x10", "nan", "8000 events"])
 def test_what_is_no_whole_number_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="--ring-size"):

@@ -53,7 +53,7 @@ def test_what_nobody_listens_to_stays_a_no_op_and_a_single_listener_is_called_di
     calls: list[tuple[Any, ...]] = []
     one = Recorder(calls, {"live_gap"})
     fanout = Fanout([one, Observer()])
-    fanout.stream_opened("sse", "s", "x", None)
+    fanout.stream_opened("sse", "s", "x", None, None)
     assert fanout.live_gap is one.live_gap
     assert calls == []
 

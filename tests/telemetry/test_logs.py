@@ -36,7 +36,7 @@ class Clock:
 
 
 def tell_all(observer: LogObserver) -> None:
-    observer.stream_opened("sse", "s1", "x1", 5)
+    observer.stream_opened("sse", "s1", "x1", 5, "192.0.2.1")
     observer.stream_closed("sse", "s1", "x1", CloseReason.WRITE_TIMEOUT, 1.23456, 9)
     observer.warned("s1", "x1", "bytes")
     observer.evicted("s1", "x1", CloseReason.QUEUE_OVERFLOW)
@@ -92,7 +92,7 @@ def test_streams_are_never_limited() -> None:
     with capture_logs() as lines:
         observer = LogObserver(Clock())
         for number in range(5):
-            observer.stream_opened("sse", "s", str(number), None)
+            observer.stream_opened("sse", "s", str(number), None, None)
     assert len(lines) == 5
 
 
@@ -102,7 +102,7 @@ def read_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def test_json_lines_carry_level_time_and_logger_from_both_kinds_of_loggers(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", json=True)
-    LogObserver().stream_opened("sse", "s1", "x1", None)
+    LogObserver().stream_opened("sse", "s1", "x1", None, None)
     logging.getLogger("some.library").warning("careful %s", "now", extra={"port": 4222})
     own, foreign = read_lines(capsys)
     assert (own["event"], own["level"], own["logger"], own["session"]) == (

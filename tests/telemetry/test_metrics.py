@@ -44,7 +44,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
 def tell_everything(observer: Observer, session: str, stream: str) -> None:
     for outcome in ("stored", "duplicate", "degraded", EventTooLarge.code, LogUnavailable.code):
         observer.published(outcome, 2, 0.003)
-    observer.stream_opened("sse", session, stream, 5)
+    observer.stream_opened("sse", session, stream, 5, None)
     observer.stream_closed("sse", session, stream, CloseReason.CLIENT_GONE, 12.5, 40)
     observer.cursor_ignored(session, "malformed")
     observer.resumed(session, "contiguous", "window")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ringmere.core.limits import KIB, MIB
+from ringmere.http.client_address import Network
 from ringmere.hub.hub import Hub
 
 MAX_REQUEST_LINE = 8 * KIB
@@ -39,7 +40,7 @@ class HttpOptions:
     ``stream_errors`` is ``event`` (200 and one ``stream_error`` frame) or ``status`` (503/429), contract 3.10.
     ``metrics`` renders the body of ``/metrics`` and its content type; None leaves the route out. ``report`` is
     called with every error that nobody expected. ``worker`` is the number of this process among those that share
-    the address, None when it is alone.
+    the address, None when it is alone. ``trusted_proxies`` are believed when they name the client they speak for.
     """
 
     stream_errors: str = "event"
@@ -48,6 +49,7 @@ class HttpOptions:
     report: Callable[[BaseException], None] = to_loop_handler
     version: str = "0"
     worker: int | None = None
+    trusted_proxies: tuple[Network, ...] = ()
 
 
 class Door:

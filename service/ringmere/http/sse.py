@@ -10,6 +10,7 @@ from aiohttp import web
 
 from ringmere.core.errors import LogUnavailable, Unavailable
 from ringmere.core.frames import control_frame, with_retry
+from ringmere.http.client_address import client_of
 from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
 from ringmere.http.options import Door
 from ringmere.http.parameters import max_queued, overflow, switch
@@ -34,6 +35,7 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
         cursor=beginning.cursor,
         from_start=beginning.from_start,
         epoch_birth=parse_birth(request) if beginning.cursor is not None else None,
+        client=client_of(request, door.options.trusted_proxies),
     )
     try:
         subscriber = await door.hub.subscribe(session, options)

@@ -15,8 +15,10 @@ class Observer:
     def published(self, outcome: str, events: int, seconds: float) -> None:
         """A publish request ended; ``outcome`` is ``stored``, ``duplicate``, ``degraded`` or an error code."""
 
-    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
-        """A stream was accepted."""
+    def stream_opened(
+        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+    ) -> None:
+        """A stream was accepted; ``client`` is the address it is read from, when the door knows it."""
 
     def stream_closed(
         self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int

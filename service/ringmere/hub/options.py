@@ -12,7 +12,7 @@ class SubscribeOptions:
     """``cursor`` is a public id; ``max_queued`` is in frames, None for the default.
 
     ``epoch_birth`` is the birth part of an epoch token that the client sent back (contract 1.3); ``overflow``
-    and ``coalesce`` are contract 6.7 and 6.8.
+    and ``coalesce`` are contract 6.7 and 6.8. ``client`` is the address it reads from, for people to see.
     """
 
     cursor: int | None = None
@@ -22,3 +22,4 @@ class SubscribeOptions:
     epoch_birth: str | None = None
     overflow: Overflow = Overflow.EVICT
     coalesce: bool = False
+    client: str | None = None

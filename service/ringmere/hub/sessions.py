@@ -41,6 +41,7 @@ def describe_readers(channel: Channel) -> list[dict[str, Any]]:
         rows.append(
             {
                 "streamId": reader.stream_id,
+                "client": reader.client,
                 "state": reader.state.value,
                 "positionId": channel.id_of(reader.reached),
                 "backlogEvents": backlog.frames if backlog else 0,

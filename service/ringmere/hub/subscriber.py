@@ -68,6 +68,7 @@ class Subscriber:
         "_reason",
         "_task",
         "channel",
+        "client",
         "flowing",
         "framed",
         "start_id",
@@ -78,6 +79,7 @@ class Subscriber:
 
     def __init__(self, channel: Channel, options: SubscribeOptions, plan: Plan) -> None:
         self.channel = channel
+        self.client = options.client
         self.stream_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.state = State.ADMITTED
         live_only = options.cursor is None and not options.from_start
@@ -159,7 +161,7 @@ class Subscriber:
         backlog = Backlog(max_frames, limits.max_queued_bytes, self._options.overflow, rules)
         outlet = self._outlet = Outlet(self.channel, self.stream_id, sink, retry_ms, backlog)
         self.write, self.framed = sink.write, sink.framed
-        hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor)
+        hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor, self.client)
         self.state = State.CATCHING_UP
         if self._options.anchor and self.start_id is not None:
             outlet.send(frames.anchor_frame(self.start_id))

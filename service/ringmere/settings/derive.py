@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from ipaddress import ip_network
 
 from ringmere.core.coalesce import Rules, parse_rule
 from ringmere.core.limits import Limits
+from ringmere.http.client_address import Network
 from ringmere.log.jetstream import LogSettings
 from ringmere.log.options import ConnectOptions, from_environment, split_servers
 from ringmere.settings.table import Settings
@@ -23,6 +25,11 @@ def limits(settings: Settings, connections: int) -> Limits:
 def coalesce_rules(settings: Settings) -> Rules:
     """Return what may be merged in a backlog."""
     return Rules(dict(parse_rule(rule) for rule in settings.coalesce))
+
+
+def trusted_proxies(settings: Settings) -> tuple[Network, ...]:
+    """Return the networks of the proxies that are believed about their clients."""
+    return tuple(ip_network(network) for network in settings.trusted_proxy)
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 
 from ringmere.core.coalesce import parse_rule
@@ -92,6 +93,13 @@ def _rules(text: str) -> tuple[str, ...]:
     return rules
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(ip_network(word)) for word in _words(text))
+    except ValueError as error:
+        raise ValueError(f"addresses or networks like 10.0.0.0/8 or ::1 ({error})") from error
+
+
 def _show_duration(value: float) -> str:
     for unit in ("d", "h", "m"):
         if value >= _SECONDS[unit] and value % _SECONDS[unit] == 0:
@@ -113,4 +121,5 @@ SIZE = Kind("size", _size, _show_size)
 SWITCH = Kind("switch", _switch, lambda value: "true" if value else "false")
 TEXT = Kind("text", str.strip, str)
 WORDS = Kind("list", _words, ",".join, many=True)
+NETWORKS = Kind("list", _networks, ",".join, many=True)
 RULES = Kind("list", _rules, ",".join, many=True)

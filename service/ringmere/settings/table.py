@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ringmere.core.limits import MAX_MAX_QUEUED, MAX_RING_SIZE, MAX_SHARDS, MAX_WORKERS, MIN_MAX_QUEUED, Limits
-from ringmere.settings.kinds import DURATION, NUMBER, RULES, SIZE, SWITCH, TEXT, WORDS, Kind
+from ringmere.settings.kinds import DURATION, NETWORKS, NUMBER, RULES, SIZE, SWITCH, TEXT, WORDS, Kind
 
 DAY = 86400.0
 MAX_BYTES = 1 << 40
@@ -96,6 +96,7 @@ class Settings:
     require_session: bool = _row(SWITCH, False, "http", "Answer 404 for a stream of an unknown session.")
     stream_errors: str = _row(TEXT, "event", "http", "How a stream says that it cannot start now: 200 and an event, or 503/429.", choices=("event", "status"))
     cors_origin: tuple[str, ...] = _row(WORDS, (), "http", "Origins that browsers may call from; none by default.")
+    trusted_proxy: tuple[str, ...] = _row(NETWORKS, (), "http", "Addresses or networks of proxies whose `X-Forwarded-For` names the client.")
     request_bytes: int = _limit("request_bytes", SIZE, "http", "Largest request body.", low=1024, high=1024**3)
     retry_ms: int = _limit("retry_ms", NUMBER, "http", "Reconnection time told to clients, in ms, before ±20 % jitter.", low=100, high=600_000)
     connect_deadline: float = _limit("connect_deadline", DURATION, "http", "From a stream's request to its first byte at the latest.", low=0.1, high=60)

@@ -5,7 +5,7 @@ Lines this module writes (``event`` is the line's name):
 ======================  =======  ==============================================================
 event                   level    fields
 ======================  =======  ==============================================================
-``stream_opened``       info     transport, session, stream, cursor
+``stream_opened``       info     transport, session, stream, cursor, client
 ``stream_closed``       info     transport, session, stream, reason, seconds, events
 ``reader_warned``       warning  session, stream, threshold
 ``reader_evicted``      warning  session, stream, reason
@@ -99,9 +99,13 @@ class LogObserver(Observer):
         self._clock = clock
         self._written: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
+    def stream_opened(
+        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+    ) -> None:
         """Say that a stream was accepted."""
-        self._log.info("stream_opened", transport=transport, session=session, stream=stream_id, cursor=cursor)
+        self._log.info(
+            "stream_opened", transport=transport, session=session, stream=stream_id, cursor=cursor, client=client
+        )
 
     def stream_closed(
         self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int

@@ -131,7 +131,9 @@ class Metrics(Observer):
         if outcome == "degraded":
             self._degraded_events.inc(events)
 
-    def stream_opened(self, transport: str, session: str, stream_id: str, cursor: int | None) -> None:
+    def stream_opened(
+        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+    ) -> None:
         """Count an accepted stream."""
         self._opened.inc()
 
