@@ -38,7 +38,7 @@ from ringmere.log.connect import Connection
 from ringmere.log.following import Following
 from ringmere.log.leader import Leader
 from ringmere.log.places import Place
-from ringmere.log.port import LiveSink
+from ringmere.log.port import LiveSink, TraceSink
 from ringmere.log.session_tail import SessionTail
 from ringmere.log.shards import event_subject, stream_name
 
@@ -85,9 +85,9 @@ class ShardTail:
         self._mending: asyncio.Task[None] | None = None
         self._leaving: asyncio.TimerHandle | None = None
 
-    async def subscribe(self, place: Place, sink: LiveSink) -> SessionTail:
+    async def subscribe(self, place: Place, sink: LiveSink, traces: TraceSink | None) -> SessionTail:
         """Start the live tail of a session. Raises ``LogUnavailable``."""
-        tail = SessionTail(place.subject.encode(), sink, self._breaks, self._leave)
+        tail = SessionTail(place.subject.encode(), sink, traces, self._breaks, self._leave)
         self._sessions[tail.subject] = (*self._sessions.get(tail.subject, ()), tail)
         if self._leaving is not None:
             self._leaving.cancel()
@@ -240,7 +240,7 @@ class ShardTail:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def _take(self, subject: bytes, seq: int, time: bytes, payload: bytes) -> None:
+    def _take(self, subject: bytes, seq: int, time: bytes, payload: bytes, block: bytes) -> None:
         """Take one message of the shard (the hot path)."""
         if self._anchor is not None:
             if self._holds(self._anchor, seq, time):
@@ -254,7 +254,7 @@ class ShardTail:
             time_ns = int(time)
             self._seen(self._shard, seq, time_ns)
             for tail in tails:
-                tail.take(seq, time_ns, payload, self._breaks)
+                tail.take(seq, time_ns, payload, block, self._breaks)
 
     def _holds(self, anchor: _Anchor, seq: int, time: bytes) -> bool:
         """Judge the first message of a re-opened consumer: is it the one that was delivered last?"""
@@ -275,12 +275,12 @@ class ConsumerTails:
         self._shards = [ShardTail(connection, leader, shard, seen, timeout) for shard in range(shards)]
         connection.on_state(self._state_changed)
 
-    async def subscribe(self, place: Place, sink: LiveSink) -> SessionTail:
+    async def subscribe(self, place: Place, sink: LiveSink, traces: TraceSink | None) -> SessionTail:
         """Start the live tail of a session: what is appended once this returns reaches ``sink``, at most once.
 
         Raises ``LogUnavailable``.
         """
-        return await self._shards[place.shard].subscribe(place, sink)
+        return await self._shards[place.shard].subscribe(place, sink, traces)
 
     async def close(self) -> None:
         """Let all consumers go."""

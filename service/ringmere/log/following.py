@@ -43,8 +43,8 @@ CRLF = b"\r\n"
 SMALLEST_MESSAGE = 32
 """Bytes that a pull counts for a message at least; keeps its number of messages from ending it before its bytes do."""
 
-Take = Callable[[bytes, int, bytes, bytes], None]
-"""Takes one message: subject, stream sequence, timestamp as decimal digits (ns), payload."""
+Take = Callable[[bytes, int, bytes, bytes, bytes], None]
+"""Takes one message: subject, stream sequence, timestamp as decimal digits (ns), payload, header block."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -146,7 +146,7 @@ class Following:
             self._fail(f"went from {self._count} to {count}")
             return
         self._count = count
-        self._take(subject, seq, time, payload)
+        self._take(subject, seq, time, payload, block)
 
     def _status(self, subject: bytes, block: bytes) -> None:
         code = status(block)

@@ -42,6 +42,7 @@ from ringmere.log.port import (
     SessionState,
     Stored,
     Tail,
+    TraceSink,
 )
 from ringmere.log.purges import Purges
 from ringmere.log.reader import DirectReader, Reader
@@ -185,12 +186,12 @@ class JetStreamLog:
         """Store all rows or none."""
         return await self._atomic.append(self._places.of(session), rows, expected)
 
-    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
+    async def subscribe(self, session: str, sink: LiveSink, traces: TraceSink | None = None) -> Tail:
         """Start the live tail."""
         place = self._places.of(session)
         if self._consumers is not None:
-            return await self._consumers.subscribe(place, sink)
-        return await republished.subscribe(self.connection, place, self._epochs.seen, sink)
+            return await self._consumers.subscribe(place, sink, traces)
+        return await republished.subscribe(self.connection, place, self._epochs.seen, sink, traces)
 
     async def bounds(self, session: str) -> SubjectBounds:
         """Return the leader's bounds of subject and stream; the order of the reads is explained in ``query.py``."""

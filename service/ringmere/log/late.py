@@ -22,6 +22,7 @@ from ringmere.log.port import (
     SessionState,
     Stored,
     Tail,
+    TraceSink,
 )
 
 RETRY_AFTER = 2.0
@@ -99,9 +100,9 @@ class LateLog:
         """See :meth:`Log.append_atomic`."""
         return await self._there().append_atomic(session, rows, expected)
 
-    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
+    async def subscribe(self, session: str, sink: LiveSink, traces: TraceSink | None = None) -> Tail:
         """See :meth:`Log.subscribe`."""
-        return await self._there().subscribe(session, sink)
+        return await self._there().subscribe(session, sink, traces)
 
     async def bounds(self, session: str) -> SubjectBounds:
         """See :meth:`Log.bounds`."""

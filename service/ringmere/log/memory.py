@@ -17,6 +17,7 @@ from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.session import check_session_id, is_session_id
 from ringmere.log.memory_store import MemoryStore
+from ringmere.log.memory_tail import Live, MemoryTail
 from ringmere.log.port import (
     Appended,
     Head,
@@ -27,30 +28,11 @@ from ringmere.log.port import (
     SessionPage,
     SessionState,
     Stored,
+    TraceSink,
 )
 from ringmere.log.shards import shard_of
 
 _seq = attrgetter("seq")
-
-
-class MemoryTail:
-    """A live subscription of a :class:`MemoryLog`."""
-
-    def __init__(self, log: MemoryLog, session: str, sink: LiveSink) -> None:
-        self._log = log
-        self._session = session
-        self._sink = sink
-        self._open = True
-
-    def close(self) -> None:
-        """End it; what is already on its way is not delivered."""
-        self._open = False
-        self._log.forget_tail(self._session, self)
-
-    def deliver(self, previous: int, message: Stored) -> None:
-        """Hand one message to the sink, unless closed meanwhile."""
-        if self._open:
-            self._sink(message.seq, previous, message.time_ns, message.payload)
 
 
 class MemoryLog:
@@ -73,7 +55,7 @@ class MemoryLog:
         self._listener: LogListener | None = None
         self._tails: dict[str, list[MemoryTail]] = {}
         self._drop = 0
-        self._held: list[tuple[str, int, Stored]] | None = None
+        self._held: list[Live] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.store.watchers.append(self)
 
@@ -122,11 +104,11 @@ class MemoryLog:
             self._fits(row)
         return self.store.append_atomic(shard, session, rows, expected)
 
-    async def subscribe(self, session: str, sink: LiveSink) -> MemoryTail:
+    async def subscribe(self, session: str, sink: LiveSink, traces: TraceSink | None = None) -> MemoryTail:
         """Start the live tail."""
         await self._call("subscribe", session)
         self._loop = asyncio.get_running_loop()
-        tail = MemoryTail(self, session, sink)
+        tail = MemoryTail(sink, traces, lambda tail: self._forget(session, tail))
         self._tails.setdefault(session, []).append(tail)
         return tail
 
@@ -234,8 +216,8 @@ class MemoryLog:
     def release_live(self) -> None:
         """Deliver what was held back, in order."""
         held, self._held = self._held or [], None
-        for session, previous, message in held:
-            self._send(session, previous, message)
+        for live in held:
+            self._send(live)
 
     def disconnect(self) -> None:
         """Lose the connection: calls fail, live messages pass by."""
@@ -251,16 +233,16 @@ class MemoryLog:
 
     # What the store tells this instance.
 
-    def live(self, session: str, previous: int, message: Stored) -> None:
+    def live(self, live: Live) -> None:
         """Take a live message off the network."""
-        if not self.connected or session not in self._tails:
+        if not self.connected or live.session not in self._tails:
             return
         if self._drop:
             self._drop -= 1
         elif self._held is not None:
-            self._held.append((session, previous, message))
+            self._held.append(live)
         else:
-            self._send(session, previous, message)
+            self._send(live)
 
     def epochs_changed(self, shard: int, table: EpochTable) -> None:
         """Pass new epoch rows on."""
@@ -282,7 +264,7 @@ class MemoryLog:
         if self.connected and self._listener is not None:
             asyncio.get_running_loop().call_soon(self._listener.storing_doubted, shard)
 
-    def forget_tail(self, session: str, tail: MemoryTail) -> None:
+    def _forget(self, session: str, tail: MemoryTail) -> None:
         """Drop a closed tail."""
         tails = [other for other in self._tails.get(session, []) if other is not tail]
         if tails:
@@ -290,10 +272,10 @@ class MemoryLog:
         else:
             self._tails.pop(session, None)
 
-    def _send(self, session: str, previous: int, message: Stored) -> None:
-        for tail in self._tails.get(session, []):
+    def _send(self, live: Live) -> None:
+        for tail in self._tails.get(live.session, []):
             assert self._loop is not None
-            self._loop.call_soon(tail.deliver, previous, message)
+            self._loop.call_soon(tail.deliver, live)
 
     def _replica(self, shard: int, session: str) -> list[Stored]:
         stream = self.store.stream(shard)

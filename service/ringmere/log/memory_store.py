@@ -17,6 +17,7 @@ from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import KeyReused, RingmereError, WrongLastEventId
 from ringmere.core.event import is_terminal
 from ringmere.core.limits import KIB, MIB
+from ringmere.log.memory_tail import Live
 from ringmere.log.port import Appended, Head, Row, SessionState, Stored
 from ringmere.log.shards import PROBE
 
@@ -27,8 +28,8 @@ _seq = attrgetter("seq")
 class StoreWatcher(Protocol):
     """One handle, as the store sees it."""
 
-    def live(self, session: str, previous: int, message: Stored) -> None:
-        """A message was stored; ``previous`` is the sequence before it on the session's subject, 0 for none."""
+    def live(self, live: Live) -> None:
+        """A message was stored."""
 
     def epochs_changed(self, shard: int, table: EpochTable) -> None:
         """The epoch table of a shard has new rows."""
@@ -293,5 +294,5 @@ class MemoryStore:
             stream.heads[session] = message
         self.recorded[shard] = (self.recorded[shard][0], max(self.recorded[shard][1], message.seq))
         for watcher in tuple(self.watchers):
-            watcher.live(session, previous, message)
+            watcher.live(Live(session, previous, message, row.trace))
         return Appended(message.seq)

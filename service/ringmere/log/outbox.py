@@ -104,10 +104,12 @@ class Outbox:
 
 
 def headers_of(place: Place, row: Row, expected: int | None) -> dict[str, str]:
-    """Return the headers that make a row safe to repeat and conditional (contract 2.3, 2.4)."""
+    """Return the headers that make a row safe to repeat and conditional (contract 2.3, 2.4), and carry its trace."""
     headers: dict[str, str] = {}
     if row.key is not None:
         headers[MSG_ID] = f"{place.session}/{row.key}"
     if expected is not None:
         headers[EXPECTED] = str(expected)
+    if row.trace is not None:
+        headers.update(row.trace.headers())
     return headers

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import RingmereError
+from ringmere.core.trace import TraceContext
 
 
 class Stored(NamedTuple):
@@ -37,10 +38,14 @@ class Page(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One event to append: canonical payload and its idempotency key."""
+    """One event to append: canonical payload, its idempotency key, and the trace that its message is to carry.
+
+    The trace is no part of the event: it never decides whether two rows with one key are the same.
+    """
 
     payload: bytes
     key: str | None = None
+    trace: TraceContext | None = None
 
 
 class Appended(NamedTuple):
@@ -79,6 +84,9 @@ class SessionPage(NamedTuple):
 
 LiveSink = Callable[[int, int, int, bytes], None]
 """Takes one live message: ``(seq, previous seq on the subject, time_ns, payload)``. Must not block or raise."""
+
+TraceSink = Callable[[int, int, TraceContext], None]
+"""Takes the trace context of a live message: ``(seq, time_ns, trace)``. Must not block or raise."""
 
 
 class Tail(Protocol):
@@ -149,8 +157,12 @@ class Log(Protocol):
     async def append_atomic(self, session: str, rows: Sequence[Row], expected: int | None = None) -> list[Appended]:
         """Store all rows or none; raises as :meth:`append` does."""
 
-    async def subscribe(self, session: str, sink: LiveSink) -> Tail:
-        """Start the live tail; when this returns, what is appended from now on reaches ``sink`` (at most once)."""
+    async def subscribe(self, session: str, sink: LiveSink, traces: TraceSink | None = None) -> Tail:
+        """Start the live tail; when this returns, what is appended from now on reaches ``sink`` (at most once).
+
+        ``traces`` is told right behind ``sink`` of each message that carries a sampled trace context, whoever gave
+        it; without one nobody looks.
+        """
 
     async def bounds(self, session: str) -> SubjectBounds:
         """Leader read of the subject's and the stream's bounds."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from ringmere.core.errors import LogRefused, LogUnavailable
 from ringmere.log.connect import Connection, Subscription
 from ringmere.log.places import Place
-from ringmere.log.port import LiveSink
+from ringmere.log.port import LiveSink, TraceSink
 from ringmere.log.stamps import live_stamp
+from ringmere.log.traces import sampled_trace
 
 
 class LiveTail:
@@ -29,7 +30,11 @@ class LiveTail:
 
 
 async def subscribe(
-    connection: Connection, place: Place, seen: Callable[[int, int, int], None], sink: LiveSink
+    connection: Connection,
+    place: Place,
+    seen: Callable[[int, int, int], None],
+    sink: LiveSink,
+    traces: TraceSink | None = None,
 ) -> LiveTail:
     """Start the live tail of a session; when this returns the server has the subscription.
 
@@ -45,7 +50,14 @@ async def subscribe(
             seen(shard, seq, time_ns)
             sink(seq, previous, time_ns, payload)
 
+    def take_traced(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+        take(subject, reply, block, payload)
+        trace = sampled_trace(block)
+        stamp = live_stamp(block) if trace is not None else None
+        if traces is not None and trace is not None and stamp is not None:
+            traces(stamp[0], stamp[2], trace)
+
     try:
-        return LiveTail(await connection.subscribe(place.live, take))
+        return LiveTail(await connection.subscribe(place.live, take if traces is None else take_traced))
     except LogRefused as error:
         raise LogUnavailable(str(error)) from error
