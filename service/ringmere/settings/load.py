@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ringmere.core.address import split_address
 from ringmere.settings.kinds import SWITCH, SettingError
 from ringmere.settings.table import Row, Settings, rows
 
@@ -91,13 +92,10 @@ def allowed(row: Row) -> str:
 
 def split_listen(text: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, ``[IPv6]:PORT`` or ``:PORT`` (all interfaces)."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise SettingError(f"--listen: {text!r} is not HOST:PORT")
-    bare = host.removeprefix("[").removesuffix("]")
-    if ":" in bare and bare == host:
-        raise SettingError(f"--listen: {text!r}: an IPv6 address stands in brackets, [::1]:8080")
-    return bare or "0.0.0.0", int(port)
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise SettingError(f"--listen: {error}") from None
 
 
 def _check_listen(text: str) -> None:
