@@ -12,13 +12,14 @@ from ringmere.log.api import ApiError, nanoseconds, rfc3339, server_header
 from ringmere.log.connect import Connection, NoReply
 from ringmere.log.provision import ensure_stream
 from ringmere.log.records import Bucket, RecordConflict
+from ringmere.log.shape import Wanted
 from support.nats import eventually
 
 
 async def make(connection: Connection) -> Bucket:
     """Create a bucket."""
     bucket = Bucket(connection, "TEST")
-    await ensure_stream(connection, bucket.configuration(1, 10_000_000), reconcile=False)
+    await ensure_stream(connection, Wanted(bucket.configuration(1, 10_000_000)), reconcile=False)
     return bucket
 
 

@@ -57,12 +57,7 @@ class Degraded:
 
     async def probe(self, shard: int) -> None:
         """Store a message that belongs to no session; raise when it is not acknowledged."""
-        subject, payload = event_subject(shard, PROBE), secrets.token_bytes(PROBE_BYTES)
-        ack = read_ack(
-            (await self._connection.request(subject, payload, None, self._timeout)).payload, stream_name(shard)
-        )
-        if ack.error is not None:
-            raise not_stored(ack)
+        await store_probe(self._connection, shard, self._timeout)
 
     def close(self) -> None:
         """Listen no more."""
@@ -75,3 +70,15 @@ class Degraded:
             self._on_doubt(int(shard))
         elif is_session_id(name):
             self._on_event(name, payload)
+
+
+async def store_probe(connection: Connection, shard: int, timeout: float) -> int:
+    """Store a message that belongs to no session, return its sequence.
+
+    Raises ``LogUnavailable`` or ``PublishUnconfirmed`` when it is not acknowledged within ``timeout`` seconds.
+    """
+    subject, payload = event_subject(shard, PROBE), secrets.token_bytes(PROBE_BYTES)
+    ack = read_ack((await connection.request(subject, payload, None, timeout)).payload, stream_name(shard))
+    if ack.error is not None:
+        raise not_stored(ack)
+    return ack.seq

@@ -14,7 +14,7 @@ from ringmere.log.connect import Connection
 from ringmere.log.epoch_record import METADATA_KEY, EpochRecord, decode, new_record
 from ringmere.log.provision import ShardInfo, ensure_stream, reset_head
 from ringmere.log.records import Bucket, RecordConflict
-from ringmere.log.shape import StreamSettings
+from ringmere.log.shape import StreamSettings, Wanted
 from ringmere.log.shards import event_subject, stream_name
 
 BUCKET = "RINGMERE_EPOCHS"
@@ -31,10 +31,13 @@ class EpochStore:
         self.settings = settings
         self.bucket = Bucket(connection, BUCKET)
 
+    def wanted(self) -> Wanted:
+        """Return what the bucket's stream should look like."""
+        return Wanted(self.bucket.configuration(self.settings.replicas, max_bytes=BUCKET_BYTES))
+
     async def prepare(self) -> None:
         """Create the bucket. Raises ``StreamShapeDiffers`` when the records were made for another ``shards``."""
-        wanted = self.bucket.configuration(self.settings.replicas, max_bytes=BUCKET_BYTES)
-        await ensure_stream(self.connection, wanted, reconcile=self.settings.reconcile)
+        await ensure_stream(self.connection, self.wanted(), reconcile=self.settings.reconcile)
         first = await self.read(0)
         record = first[0] if first else await self._copied(0)
         if record is not None and record.shards != self.settings.shards:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 from ringmere.core.cursor import MAX_SEQUENCE
 from ringmere.core.errors import LogRefused, RingmereError, StreamShapeDiffers
 from ringmere.core.limits import MIB
 from ringmere.log import api
+from ringmere.log.checkup import new_enough
 from ringmere.log.connect import Connection, NoResponders
 from ringmere.log.requests import NotPermitted
 from ringmere.log.shape import (
@@ -17,10 +17,9 @@ from ringmere.log.shape import (
     MIN_STREAM_BYTES,
     RING_FROM,
     StreamSettings,
-    accepted_republish,
-    differences,
-    event_stream,
-    head_stream,
+    Wanted,
+    wanted_events,
+    wanted_heads,
 )
 from ringmere.log.shards import head_name, stream_name
 
@@ -28,8 +27,6 @@ REQUIRED_LEVEL = 2
 """JetStream API level with atomic batches: nats-server 2.12."""
 UNLIMITED_STORE = 16 * 1024 * MIB
 """Bytes asked for when no limit of the account says how large the store is; halved until the server grants it."""
-
-_VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class ShardInfo(NamedTuple):
@@ -58,7 +55,7 @@ async def require_jetstream(connection: Connection) -> dict[str, Any]:
             raise LogRefused(f"JetStream cannot be used with this account: {error.words}") from error
         raise
     level = account.get("api", {}).get("level")
-    if not (_new_enough(connection.server_version) if level is None else level >= REQUIRED_LEVEL):
+    if not (new_enough(connection.server_version) if level is None else level >= REQUIRED_LEVEL):
         raise LogRefused(
             f"the NATS server ({connection.server_version}) is too old: 2.12 or newer is needed for atomic batches"
         )
@@ -72,22 +69,26 @@ async def ensure_shards(connection: Connection, settings: StreamSettings) -> lis
     lets each of them be changed, and ``LogRefused`` for what no setting can mend.
     """
     account = await require_jetstream(connection)
-    share = _store(account, settings) // settings.shards
-    size = connection.max_payload
-    if settings.max_event_bytes is not None:
-        size = min(size, settings.max_event_bytes + HEADER_ROOM)
+    share, size = event_limits(connection, settings, account)
     return [await _ensure_shard(connection, settings, shard, share, size) for shard in range(settings.shards)]
 
 
-async def ensure_stream(
-    connection: Connection, wanted: dict[str, Any], *, reconcile: bool, ignore: frozenset[str] = frozenset()
-) -> Any:
+def event_limits(connection: Connection, settings: StreamSettings, account: dict[str, Any]) -> tuple[int, int]:
+    """Return what is asked for an event stream: its bytes, and those of its largest message."""
+    size = connection.max_payload
+    if settings.max_event_bytes is not None:
+        size = min(size, settings.max_event_bytes + HEADER_ROOM)
+    return _store(account, settings) // settings.shards, size
+
+
+async def ensure_stream(connection: Connection, wanted: Wanted, *, reconcile: bool) -> Any:
     """Create one stream or check the existing one, and return what the server says of it."""
-    name = wanted["name"]
+    config = wanted.config
+    name = config["name"]
     found = await api.stream_info(connection, name)
     if found is None:
         try:
-            return await api.call(connection, f"STREAM.CREATE.{name}", wanted)
+            return await api.call(connection, f"STREAM.CREATE.{name}", config)
         except api.ApiError as error:
             if error.err_code != api.NAME_IN_USE:
                 raise _creation_error(name, error) from error
@@ -95,13 +96,13 @@ async def ensure_stream(
             found = await api.stream_info(connection, name)
             if found is None:
                 raise
-    rows = differences(wanted, found["config"], ignore)
+    rows = wanted.differences(found["config"])
     if not rows:
         unfinished = (found["config"].get("metadata") or {}).get(RING_FROM) == str(MAX_SEQUENCE)
         return await _enlarge_rings(connection, found["config"], rows) if unfinished else found
     if not reconcile:
         raise StreamShapeDiffers(name, rows)
-    changed = {**found["config"], **{key: value for key, value in wanted.items() if key not in ignore}}
+    changed = {**found["config"], **{key: value for key, value in config.items() if key not in wanted.ignore}}
     if 0 < found["config"].get("max_msgs_per_subject", -1) < changed.get("max_msgs_per_subject", -1):
         return await _enlarge_rings(connection, changed, rows)
     return await _update(connection, changed, rows)
@@ -126,27 +127,22 @@ async def reset_head(connection: Connection, settings: StreamSettings, shard: in
     origin = await api.stream_info(connection, stream_name(shard))
     if origin is not None:
         await _delete(connection, head_name(shard))
-        await _create_fitting(connection, head_stream(settings, shard, _head_bytes(origin["config"]["max_bytes"])))
+        await _create_fitting(connection, wanted_heads(settings, shard, origin["config"]["max_bytes"]).config)
 
 
 async def _ensure_shard(
     connection: Connection, settings: StreamSettings, shard: int, share: int, size: int
 ) -> ShardInfo:
-    wanted = event_stream(settings, shard, share, size)
-    # A number that was derived, not given, stays what it was when the stream was made.
-    derived = {"max_bytes": settings.max_bytes, "max_msg_size": settings.max_event_bytes}
-    ignore = frozenset(field for field, given in derived.items() if given is None)
-    found = await api.stream_info(connection, wanted["name"])
+    found = await api.stream_info(connection, stream_name(shard))
+    wanted = wanted_events(settings, shard, share, size, found["config"] if found else None)
     if found is None:
-        await _create_fitting(connection, wanted)
-    else:
-        wanted["republish"] = accepted_republish(settings, shard, found["config"].get("republish"))
-    info = await ensure_stream(connection, wanted, reconcile=settings.reconcile, ignore=ignore)
+        await _create_fitting(connection, wanted.config)
+    info = await ensure_stream(connection, wanted, reconcile=settings.reconcile)
     config, state = info["config"], info["state"]
     await _ensure_head(connection, settings, shard, config["max_bytes"])
     limit = config["max_msg_size"] if config["max_msg_size"] > 0 else connection.max_payload
     republishes = bool(config.get("republish"))
-    return ShardInfo(shard, wanted["name"], info["created"], state["first_seq"], state["last_seq"], limit, republishes)
+    return ShardInfo(shard, config["name"], info["created"], state["first_seq"], state["last_seq"], limit, republishes)
 
 
 async def _ensure_head(connection: Connection, settings: StreamSettings, shard: int, origin_bytes: int) -> None:
@@ -157,12 +153,12 @@ async def _ensure_head(connection: Connection, settings: StreamSettings, shard: 
                 raise StreamShapeDiffers(head_name(shard), ["it exists, but heads are switched off (head_ttl 0)"])
             await _delete(connection, head_name(shard))
         return
-    wanted = head_stream(settings, shard, _head_bytes(origin_bytes))
+    wanted = wanted_heads(settings, shard, origin_bytes)
     if found is None:
-        await _create_fitting(connection, wanted)
+        await _create_fitting(connection, wanted.config)
     elif found["config"].get("mirror") and settings.reconcile:
         await reset_head(connection, settings, shard)
-    await ensure_stream(connection, wanted, reconcile=settings.reconcile, ignore=frozenset({"max_bytes"}))
+    await ensure_stream(connection, wanted, reconcile=settings.reconcile)
 
 
 async def _create_fitting(connection: Connection, wanted: dict[str, Any]) -> None:
@@ -221,12 +217,3 @@ def _store(account: dict[str, Any], settings: StreamSettings) -> int:
         return UNLIMITED_STORE * 8 // 10
     copies = 1 if tier else settings.replicas
     return max(limit * 8 // 10 // copies, settings.shards)
-
-
-def _head_bytes(origin: int) -> int:
-    return max(origin // HEAD_SHARE, MIB) if origin > 0 else -1
-
-
-def _new_enough(version: str) -> bool:
-    found = _VERSION.match(version)
-    return found is not None and (int(found[1]), int(found[2])) >= (2, 12)

@@ -19,7 +19,7 @@ from ringmere.log import api
 from ringmere.log.connect import Connection, Subscription
 from ringmere.log.provision import ensure_stream
 from ringmere.log.records import Bucket, Record, RecordConflict, identifier_of, key_of
-from ringmere.log.shape import StreamSettings
+from ringmere.log.shape import StreamSettings, Wanted
 
 BUCKET = "RINGMERE_PURGES"
 BUCKET_BYTES = 64 * MIB
@@ -42,13 +42,16 @@ class Purges:
         self._revision = 0
         self._catching_up: asyncio.Task[None] | None = None
 
-    async def prepare(self) -> None:
-        """Create the bucket. A record outlives every message that was stored before its purge."""
+    def wanted(self) -> Wanted:
+        """Return what the bucket's stream should look like; a record outlives all that was stored before its purge."""
         settings = self._settings
         age = max(settings.log_ttl, settings.head_ttl, MIN_AGE) if settings.log_ttl else 0.0
-        wanted = self._bucket.configuration(settings.replicas, BUCKET_BYTES, age)
         # Kept longer or shorter, the records mean the same; nobody should have to reconcile them.
-        await ensure_stream(self._connection, wanted, reconcile=settings.reconcile, ignore=frozenset({"max_age"}))
+        return Wanted(self._bucket.configuration(settings.replicas, BUCKET_BYTES, age), frozenset({"max_age"}))
+
+    async def prepare(self) -> None:
+        """Create the bucket."""
+        await ensure_stream(self._connection, self.wanted(), reconcile=self._settings.reconcile)
 
     async def start(self) -> None:
         """Listen for purges from now on."""

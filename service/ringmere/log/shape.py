@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringmere.core.limits import MAX_RING_SIZE, MAX_SHARDS, MIB
 from ringmere.log.shards import event_subject, head_name, live_subject, stream_name
@@ -112,6 +112,35 @@ def event_stream(settings: StreamSettings, shard: int, max_bytes: int, max_msg_s
         "allow_msg_ttl": False,
         "allow_msg_schedules": False,
     }
+
+
+class Wanted(NamedTuple):
+    """What a stream should look like; what is named in ``ignore`` stays as it was when the stream was made."""
+
+    config: dict[str, Any]
+    ignore: frozenset[str] = frozenset()
+
+    def differences(self, found: dict[str, Any]) -> list[str]:
+        """Name each property in which the found configuration is another."""
+        return differences(self.config, found, self.ignore)
+
+
+def wanted_events(
+    settings: StreamSettings, shard: int, max_bytes: int, max_msg_size: int, found: dict[str, Any] | None
+) -> Wanted:
+    """Return what a shard's event stream should look like, given the configuration it has (None: there is none)."""
+    config = event_stream(settings, shard, max_bytes, max_msg_size)
+    if found is not None:
+        config["republish"] = accepted_republish(settings, shard, found.get("republish"))
+    # A number that was derived, not given, stays what it was when the stream was made.
+    derived = {"max_bytes": settings.max_bytes, "max_msg_size": settings.max_event_bytes}
+    return Wanted(config, frozenset(field for field, given in derived.items() if given is None))
+
+
+def wanted_heads(settings: StreamSettings, shard: int, origin_bytes: int) -> Wanted:
+    """Return what a shard's head stream should look like beside an event stream of at most ``origin_bytes``."""
+    limit = max(origin_bytes // HEAD_SHARE, MIB) if origin_bytes > 0 else -1
+    return Wanted(head_stream(settings, shard, limit), frozenset({"max_bytes"}))
 
 
 def accepted_republish(settings: StreamSettings, shard: int, found: dict[str, Any] | None) -> dict[str, Any] | None:
