@@ -73,11 +73,15 @@ class Seat:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
         raise NotImplementedError
 
-    async def metrics(self, telemetry: Telemetry) -> tuple[bytes, str]:
-        """Render what a scrape of this instance gets."""
-        return telemetry.render()
+    async def metrics(self, telemetry: Telemetry, accept: str) -> tuple[bytes, str]:
+        """Render what a scrape of this instance gets, in the format that ``accept`` asks for."""
+        return telemetry.render(accept)
 
-    def opened(self, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
+    async def readers(self, hub: Hub, limit: int) -> list[dict[str, Any]]:
+        """Return the readers that are furthest behind."""
+        return hub.laggards(limit)
+
+    def opened(self, hub: Hub, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
         """The door is open."""
 
     def ready(self) -> None:
@@ -101,7 +105,7 @@ class Alone(Seat):
         """Open the address of the settings."""
         return await listen(app, *split_listen(self._loaded.settings.listen))
 
-    def opened(self, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
+    def opened(self, hub: Hub, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
         """Print the address."""
         self._url = say_hello(self._say, door.addresses[0], options, self._loop_name, self._loaded)
         self._notifier.status(f"waiting for NATS at {options.addresses()}, door open on {self._url}")
@@ -148,7 +152,7 @@ async def run_instance(
         async def open_door() -> None:
             door = await _open_door(settings, hub, telemetry, seat)
             entrance.push_async_callback(door.close)
-            seat.opened(telemetry, door, options)
+            seat.opened(hub, telemetry, door, options)
 
         async def arrive() -> None:
             await _arrive(log, settings, options, bounds, hub)
@@ -192,13 +196,17 @@ def _own_nats(settings: Settings) -> EmbeddedServer:
 
 
 async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: Seat) -> Listener:
-    def metrics() -> Awaitable[tuple[bytes, str]]:
-        return seat.metrics(telemetry)
+    def metrics(accept: str) -> Awaitable[tuple[bytes, str]]:
+        return seat.metrics(telemetry, accept)
+
+    def readers(limit: int) -> Awaitable[list[dict[str, Any]]]:
+        return seat.readers(hub, limit)
 
     options = HttpOptions(
         stream_errors=settings.stream_errors,
         cors_origins=settings.cors_origin,
         metrics=metrics,
+        readers=readers,
         version=version("ringmere"),
         worker=seat.worker,
         trusted_proxies=trusted_proxies(settings),

@@ -37,12 +37,12 @@ async def test_capabilities_are_names(gateway: Gateway) -> None:
 
 
 async def test_metrics_are_what_telemetry_renders(start: Start) -> None:
-    async def render() -> tuple[bytes, str]:
-        return b"up 1\n", "text/plain; version=1.0.0"
+    async def render(accept: str) -> tuple[bytes, str]:
+        return f"up 1 {accept}".encode(), "text/plain; version=1.0.0"
 
     gateway = await start(metrics=render)
-    answer = await gateway.get("/metrics")
-    assert (answer.status, answer.body) == (200, b"up 1\n")
+    answer = await fetch(gateway.port, "GET", "/metrics", {"Accept": "text/plain;q=0.5"})
+    assert (answer.status, answer.body) == (200, b"up 1 text/plain;q=0.5")
     assert answer.headers["content-type"] == "text/plain; version=1.0.0"
 
 

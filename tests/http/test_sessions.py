@@ -98,3 +98,23 @@ async def test_a_log_that_is_away_is_503_here_too(gateway: Gateway) -> None:
     for target in ("/sessions", "/session/s1"):
         answer = await gateway.get(target)
         assert (answer.status, answer.code) == (503, "log_unavailable")
+
+
+async def test_readers_that_are_behind_are_listed_and_no_others(gateway: Gateway) -> None:
+    assert (await gateway.get("/readers")).json == {"readers": []}
+    await gateway.stream("healthy")
+    await gateway.numbers("healthy", 3)
+    slow = await gateway.stream("slow")
+    slow.connection.writer.transport.pause_reading()
+    while not gateway.hub.stats().backlog_events:
+        assert (await gateway.post("slow", [{"type": "t", "data": "x" * 60_000}] * 20)).status == 201
+    [row] = (await gateway.get("/readers?limit=5")).json["readers"]
+    assert (row["sessionId"], row["transport"], row["client"]) == ("slow", "sse", "127.0.0.1")
+    assert row["backlogEvents"] > 0
+    assert row["backlogBytes"] > 60_000
+
+
+async def test_a_limit_of_readers_that_is_none_is_refused(gateway: Gateway) -> None:
+    for limit in ("0", "1001", "x", "-1", "1&limit=2"):
+        answer = await gateway.get(f"/readers?limit={limit}")
+        assert (answer.status, answer.code) == (400, "invalid_limit"), limit

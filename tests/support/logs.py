@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from ringmere.log.connect import ConnectOptions
 from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
 from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import NS, MemoryStore
-from ringmere.log.port import Log, Row
+from ringmere.log.port import Copy, Log, Row
 from ringmere.log.shards import head_name, stream_name
 from support.nats import api, connected, eventually, running_server
 
@@ -135,6 +135,7 @@ class Ear:
         self.purged: list[str] = []
         self.degraded: list[tuple[str, bytes]] = []
         self.doubted: list[int] = []
+        self.copies: list[Copy] = []
 
     def log_connected(self, connected: bool) -> None:
         self.connections.append(connected)
@@ -147,6 +148,9 @@ class Ear:
 
     def degraded_event(self, session: str, payload: bytes) -> None:
         self.degraded.append((session, payload))
+
+    def copies_seen(self, copies: Sequence[Copy]) -> None:
+        self.copies = list(copies)
 
     def storing_doubted(self, shard: int) -> None:
         self.doubted.append(shard)

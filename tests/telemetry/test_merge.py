@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.core.reasons import CloseReason
+from ringmere.hub.stats import Mirror
 from ringmere.telemetry.merge import GAUGES, Family, counter, gauge, lasting, merge, render, snapshot
 from ringmere.telemetry.metrics import Metrics
 from telemetry.test_metrics import FakeStats, samples, series, tell_everything
@@ -24,15 +26,21 @@ def shown(families: list[Family]) -> dict[str, float]:
         series(sample.name, sample.labels): sample.value
         for family in text_string_to_metric_families(render(families)[0].decode())
         for sample in family.samples
-        if not sample.name.endswith("_created")
+        if not sample.name.endswith("_created") and "_process_" not in sample.name
     }
+
+
+def steady(page: tuple[bytes, str]) -> tuple[list[bytes], str]:
+    """Leave out what the process has used between two looks."""
+    return [line for line in page[0].splitlines() if b"_process_" not in line], page[1]
 
 
 def test_one_process_merged_alone_is_what_it_renders_itself() -> None:
     metrics = watching(FakeStats())
     tell_everything(metrics, "s", "x")
     assert shown(merge([snapshot(metrics.registry)])) == samples(metrics)
-    assert render(merge([snapshot(metrics.registry)])) == metrics.render()
+    own, merged = (steady(render_) for render_ in (metrics.render(), render(merge([snapshot(metrics.registry)]))))
+    assert merged == own
 
 
 def test_counters_and_histograms_of_all_processes_are_added_up() -> None:
@@ -60,6 +68,44 @@ def test_a_gauge_is_merged_as_it_means() -> None:
     assert [value for name, value in merged.items() if "build_info" in name] == [1]
 
 
+def test_processes_add_up_and_have_the_youngest_start() -> None:
+    one, two = (
+        [gauge("ringmere_process_open_fds", "", fds), gauge("ringmere_process_start_time_seconds", "", at)]
+        for fds, at in ((10, 500), (7, 900))
+    )
+    merged = {reading.name: reading.value for family in merge([one, two]) for reading in family.readings}
+    assert merged == {
+        "ringmere_process_open_fds": 17,
+        "ringmere_process_start_time_seconds": 900,
+    }
+
+
+def test_mirrors_are_as_bad_as_the_worst_process_sees_them() -> None:
+    one = watching(FakeStats())
+    two = watching(replace(FakeStats(), mirrors=[Mirror("head", 0, 3, 9.0), Mirror("events", 1, 5, 0.5)]))
+    merged = shown(merge([snapshot(one.registry), snapshot(two.registry)]))
+    assert merged["ringmere_mirror_lag_events{shard=0,stream=head}"] == 12
+    assert merged["ringmere_mirror_silence_seconds{shard=0,stream=head}"] == 9.0
+    assert merged["ringmere_mirror_lag_events{shard=1,stream=events}"] == 5
+
+
+def test_of_the_exemplars_of_a_bucket_the_newest_stays_also_when_its_process_has_ended() -> None:
+    one, two = (Metrics(lambda what, trace=trace: trace) for trace in ("a" * 32, "b" * 32))
+    for metrics in (one, two):
+        metrics.published("stored", 1, 0.003)
+    one.published("stored", 1, 0.8)
+    taken = [
+        msgspec.json.decode(msgspec.json.encode(snapshot(each.registry)), type=list[Family]) for each in (two, one)
+    ]
+    page = render(merge([taken[0], lasting(taken[1])]), "application/openmetrics-text; version=1.0.0")[0].decode()
+    buckets = [sample for family in openmetrics(page) for sample in family.samples if sample.exemplar is not None]
+    assert [(each.labels["le"], each.exemplar.labels["trace_id"][0], each.exemplar.value) for each in buckets] == [
+        ("0.005", "b", 0.003),
+        ("1.0", "a", 0.8),
+    ]
+    assert [each.value for each in buckets] == [2, 3]
+
+
 def test_every_gauge_has_a_rule() -> None:
     gauges = {family.name for family in snapshot(watching(FakeStats()).registry) if family.kind == "gauge"}
     assert gauges
@@ -78,8 +124,8 @@ def test_of_a_process_that_has_ended_the_counts_stay_and_the_gauges_go() -> None
 def test_a_created_time_is_that_of_the_first_process() -> None:
     one, two = snapshot(Metrics().registry), snapshot(Metrics().registry)
     first, merged = (
-        {reading.name: reading.value for reading in family.readings}
-        for family in (one[1], next(family for family in merge([two, one]) if family.name == one[1].name))
+        {reading.name: reading.value for family in families for reading in family.readings}
+        for families in (one, merge([two, one]))
     )
     created = [name for name in first if name.endswith("_created")]
     assert created

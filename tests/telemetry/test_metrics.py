@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.core.errors import EventTooLarge, LogUnavailable
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.observer import Observer
+from ringmere.hub.stats import Mirror
 from ringmere.telemetry.metrics import Metrics
 
 
@@ -24,6 +27,7 @@ class FakeStats:
     window_bytes: int = 4096
     log_connected: bool = True
     log_degraded: dict[int, bool] = field(default_factory=lambda: {0: False, 3: True})
+    mirrors: Sequence[Mirror] = (Mirror("head", 0, 12, 1.5),)
 
 
 def series(name: str, values: dict[str, str]) -> str:
@@ -32,12 +36,13 @@ def series(name: str, values: dict[str, str]) -> str:
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
+    """Return what is counted of the service; what the process costs is its own test's."""
     families = text_string_to_metric_families(metrics.render()[0].decode())
     return {
         series(sample.name, sample.labels): sample.value
         for family in families
         for sample in family.samples
-        if not sample.name.endswith("_created")
+        if not sample.name.endswith("_created") and "_process_" not in sample.name
     }
 
 
@@ -63,6 +68,7 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.log_connected(False)
     observer.log_degraded(0, "no quorum")
     observer.log_restored(0, 3.0)
+    observer.loop_late(0.04)
     observer.epoch_added(0, "b-1")
 
 
@@ -96,6 +102,7 @@ EXPECTED = {
     "ringmere_gap_filled_events_total": 4,
     "ringmere_skipped_messages_total{reason=not_json}": 1,
     "ringmere_epochs_added_total": 1,
+    "ringmere_loop_lag_seconds_sum": 0.04,
 }
 
 
@@ -155,6 +162,8 @@ def test_gauges_are_the_numbers_of_the_moment_of_the_scrape() -> None:
     assert first["ringmere_backlog_bytes{of=largest}"] == 700
     assert first["ringmere_window_bytes"] == 4096
     assert first["ringmere_log_connected"] == 1
+    assert first["ringmere_mirror_lag_events{shard=0,stream=head}"] == 12
+    assert first["ringmere_mirror_silence_seconds{shard=0,stream=head}"] == 1.5
     assert (first["ringmere_log_degraded{shard=0}"], first["ringmere_log_degraded{shard=3}"]) == (0, 1)
     stats.subscribers = {}
     stats.log_connected = False
@@ -187,8 +196,35 @@ def test_two_instances_in_one_process_do_not_share_counts() -> None:
     assert samples(second)["ringmere_live_gaps_total"] == 0
 
 
-def test_the_content_type_is_that_of_the_text_format() -> None:
+def test_a_scrape_gets_the_format_that_it_asks_for() -> None:
     assert Metrics().render()[1].startswith("text/plain; version=")
+    body, content_type = Metrics().render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert body.endswith(b"# EOF\n")
+    assert len(list(openmetrics(body.decode()))) > 30
+
+
+def exemplars(metrics: Metrics) -> dict[str, str]:
+    """Return the trace of each bucket that has one."""
+    families = openmetrics(metrics.render("application/openmetrics-text; version=1.0.0")[0].decode())
+    samples = [sample for family in families for sample in family.samples if sample.exemplar is not None]
+    return {f"{each.name} {each.labels['le']}": each.exemplar.labels["trace_id"] for each in samples}
+
+
+def test_a_time_has_its_trace_as_exemplar_and_none_without_one() -> None:
+    traces: dict[str, str | None] = {"publish": "a" * 32, "delivery": "b" * 32, "replay": None}
+    metrics = Metrics(traces.__getitem__)
+    metrics.published("stored", 1, 0.003)
+    metrics.delivered("sse", 1, 10, 0.004)
+    metrics.replayed("s", 8, "log", 0.02)
+    metrics.loop_late(0.02)
+    assert exemplars(metrics) == {
+        "ringmere_publish_duration_seconds_bucket 0.005": "a" * 32,
+        "ringmere_delivery_lag_seconds_bucket 0.005": "b" * 32,
+    }
+    untraced = Metrics()
+    tell_everything(untraced, "s", "x")
+    assert exemplars(untraced) == {}
 
 
 def test_every_name_has_the_prefix_and_a_help_text() -> None:

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from ringmere.cli.publish import publish
+from ringmere.cli.readers import readers
 from ringmere.cli.serve import register as add_serve
 from ringmere.cli.sessions import app as sessions
 from ringmere.cli.settings import settings
@@ -41,6 +42,7 @@ app.command()(publish)
 app.command()(tail)
 app.command()(verify)
 app.add_typer(sessions, name="sessions")
+app.command()(readers)
 app.command()(settings)
 
 

@@ -26,7 +26,7 @@ async def list_sessions(
     params = {"limit": str(PAGE)} | ({"prefix": prefix} if prefix else {})
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as http:
         while True:
-            page = await _get(http, f"{url.rstrip('/')}/sessions", params)
+            page = await get(http, f"{url.rstrip('/')}/sessions", params)
             for session in page.get("sessions", []):
                 yield session
             if "next" not in page:
@@ -38,10 +38,11 @@ async def show_session(url: str, session: str, *, headers: Mapping[str, str] | N
     """Return one session's state with its readers; raises as :func:`list_sessions` does."""
     check_session_id(session)
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as http:
-        return await _get(http, f"{url.rstrip('/')}/session/{session}", {})
+        return await get(http, f"{url.rstrip('/')}/session/{session}", {})
 
 
-async def _get(http: aiohttp.ClientSession, address: str, params: Mapping[str, str]) -> dict[str, Any]:
+async def get(http: aiohttp.ClientSession, address: str, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON object that is answered at ``address``; raises as :func:`list_sessions` does."""
     try:
         async with http.get(address, params=params) as response:
             body = await response.read()

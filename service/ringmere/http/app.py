@@ -32,6 +32,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/session/{id}", sessions.show_session),
     ("DELETE", "/session/{id}", sessions.close_session),
     ("GET", "/sessions", sessions.list_sessions),
+    ("GET", "/readers", sessions.list_readers),
     ("GET", "/livez", health.livez),
     ("GET", "/readyz", health.readyz),
     ("GET", "/healthz", health.healthz),

@@ -69,10 +69,10 @@ async def capabilities(door: Door, request: web.BaseRequest) -> web.Response:
 
 
 async def metrics(door: Door, request: web.BaseRequest) -> web.Response:
-    """Give the metrics as rendered by telemetry."""
+    """Give the metrics as rendered by telemetry, in the format that ``Accept`` asks for."""
     if door.options.metrics is None:
         raise HttpProblem("not_found", "this instance has no metrics")
-    body, content_type = await door.options.metrics()
+    body, content_type = await door.options.metrics(",".join(request.headers.getall("Accept", [])))
     return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from ringmere.core.backlog import Overflow
 from ringmere.core.limits import MAX_BATCH, MAX_KEY_CHARS, MAX_MAX_QUEUED, MAX_TYPE_CHARS, MIN_MAX_QUEUED
 from ringmere.http.options import Door
-from ringmere.http.parameters import DEFAULT_LIST, MAX_LIST
+from ringmere.http.parameters import DEFAULT_LAGGARDS, DEFAULT_LIST, MAX_LIST
 from ringmere.http.problems import PROBLEMS, json_response
 
 _ID = {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
@@ -73,6 +73,26 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         {"readers": _array({"type": "object"})},
     ),
     "SessionList": _object({"sessions": _array(_ref("Session"))}, {"next": _SESSION}),
+    "Reader": _object(
+        {
+            "sessionId": _SESSION,
+            "streamId": _TEXT,
+            "transport": _TEXT,
+            "state": _TEXT,
+            "positionId": _ID,
+            "lastEventId": _ID,
+            "behindEvents": {"type": ["integer", "null"]},
+            "behindSeconds": {"type": "number"},
+            "backlogEvents": {"type": "integer"},
+            "backlogBytes": {"type": "integer"},
+            "maxQueued": {"type": "integer"},
+            "warned": {"type": "boolean"},
+            "ageSeconds": {"type": "number"},
+            "sessionEvictions": {"type": "integer"},
+        },
+        {"client": {"type": ["string", "null"]}, "worker": {"type": "integer"}},
+    ),
+    "ReaderList": _object({"readers": _array(_ref("Reader"))}),
     "Fresh": _object({"sessionId": _SESSION}),
     "State": _object(
         {"status": _TEXT},
@@ -101,6 +121,11 @@ def _parameter(place: str, name: str, schema: dict[str, Any], description: str) 
     return {"in": place, "name": name, "schema": schema, "description": description, "required": place == "path"}
 
 
+def _limit(default: int, description: str) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 1, "maximum": MAX_LIST, "default": default}
+    return _parameter("query", "limit", schema, description)
+
+
 _QUEUE = {"type": "integer", "minimum": MIN_MAX_QUEUED, "maximum": MAX_MAX_QUEUED}
 _OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
 _STREAM_PARAMETERS = [
@@ -124,9 +149,7 @@ _PUBLISH_PARAMETERS = [
 _LIST_PARAMETERS = [
     _parameter("query", "prefix", _TEXT, "only ids that begin with this"),
     _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
-    _parameter(
-        "query", "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIST, "default": DEFAULT_LIST}, "page size"
-    ),
+    _limit(DEFAULT_LIST, "page size"),
 ]
 
 OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
@@ -158,6 +181,11 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "summary": "Sessions that have events stored",
         "parameters": _LIST_PARAMETERS,
         "answers": {200: "SessionList"},
+    },
+    ("GET", "/readers"): {
+        "summary": "The readers that are furthest behind, of all sessions",
+        "parameters": [_limit(DEFAULT_LAGGARDS, "at most so many")],
+        "answers": {200: "ReaderList"},
     },
     ("GET", "/livez"): {"summary": "The process answers", "answers": {200: "State"}},
     ("GET", "/readyz"): {"summary": "New work may be sent here", "answers": {200: "State", 503: "State"}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ringmere.core.limits import KIB, MIB
 from ringmere.http.client_address import Network
@@ -38,14 +39,17 @@ class HttpOptions:
     """Behaviour of the doors.
 
     ``stream_errors`` is ``event`` (200 and one ``stream_error`` frame) or ``status`` (503/429), contract 3.10.
-    ``metrics`` renders the body of ``/metrics`` and its content type; None leaves the route out. ``report`` is
-    called with every error that nobody expected. ``worker`` is the number of this process among those that share
-    the address, None when it is alone. ``trusted_proxies`` are believed when they name the client they speak for.
+    ``metrics`` renders the body of ``/metrics`` and its content type for an ``Accept`` header; None leaves the route
+    out. ``readers`` gives the readers furthest behind, of all processes that share the address; None: of this one.
+    ``report`` is called with every error that nobody expected. ``worker`` is the number of this process among those
+    that share the address, None when it is alone. ``trusted_proxies`` are believed when they name the client
+    they speak for.
     """
 
     stream_errors: str = "event"
     cors_origins: tuple[str, ...] = ()
-    metrics: Callable[[], Awaitable[tuple[bytes, str]]] | None = None
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
+    readers: Callable[[int], Awaitable[list[dict[str, Any]]]] | None = None
     report: Callable[[BaseException], None] = to_loop_handler
     version: str = "0"
     worker: int | None = None

@@ -11,6 +11,7 @@ from ringmere.core.session import check_session_id
 
 MAX_LIST = 1000
 DEFAULT_LIST = 100
+DEFAULT_LAGGARDS = 20
 
 
 def single(request: web.BaseRequest, name: str, code: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Sessions as things: make one, close or purge one, list them, look at one (contract 10.4)."""
+"""Sessions as things: make one, close or purge one, list them, look at one, or at who lags (contract 10.4)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aiohttp import web
 
 from ringmere.core.session import fresh_session_id
 from ringmere.http.options import Door
-from ringmere.http.parameters import DEFAULT_LIST, MAX_LIST, id_part, number, switch
+from ringmere.http.parameters import DEFAULT_LAGGARDS, DEFAULT_LIST, MAX_LIST, id_part, number, switch
 from ringmere.http.problems import json_response
 
 
@@ -41,3 +41,10 @@ async def list_sessions(door: Door, request: web.BaseRequest) -> web.Response:
 async def show_session(door: Door, request: web.BaseRequest, session: str) -> web.Response:
     """Show one session with its readers on this instance."""
     return json_response(await door.hub.session(session))
+
+
+async def list_readers(door: Door, request: web.BaseRequest) -> web.Response:
+    """List the readers that are furthest behind, of all sessions."""
+    limit = number(request, "limit", "invalid_limit", 1, MAX_LIST) or DEFAULT_LAGGARDS
+    ask = door.options.readers
+    return json_response({"readers": door.hub.laggards(limit) if ask is None else await ask(limit)})

@@ -59,6 +59,7 @@ class Channel:
         """Readers that know of a degradation and not of its end yet (contract 8.2)."""
         self.joined_at = 0.0
         """Loop time at which a reader was last served from the window."""
+        self.evictions = 0
         self.table = hub.log.epochs(session)
         self.window = Window(0, hub.limits.window_bytes, hub.log.ring_size, hub.window_budget)
         self._stream_tail = 0

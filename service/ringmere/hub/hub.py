@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ringmere.core.backlog import State as BacklogState
 from ringmere.core.coalesce import Rules
 from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import RingmereError, SessionNotFound
@@ -24,18 +22,20 @@ from ringmere.hub.breaker import Breakers
 from ringmere.hub.channel import Channel
 from ringmere.hub.degraded import hand_out
 from ringmere.hub.drain import goodbyes
+from ringmere.hub.laggards import describe_laggards
 from ringmere.hub.observer import Observer
 from ringmere.hub.pace import Pace
 from ringmere.hub.publish import Published, Publisher
 from ringmere.hub.relief import relieve_largest, shrink_windows
 from ringmere.hub.replay import PageCache
 from ringmere.hub.sessions import describe_readers, describe_session
+from ringmere.hub.stats import HubStats, take_stats
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.hub.sweep import Sweep
 from ringmere.hub.tally import Tally
 from ringmere.hub.wheel import Wheel
 from ringmere.hub.window import Budget
-from ringmere.log.port import Log
+from ringmere.log.port import Copy, Log
 
 
 class SessionList(NamedTuple):
@@ -43,22 +43,6 @@ class SessionList(NamedTuple):
 
     sessions: list[dict[str, Any]]
     next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HubStats:
-    """Gauges of one moment; sizes in bytes."""
-
-    subscribers: dict[str, int]
-    sessions_live: int
-    backlog_events: int
-    backlog_events_max: int
-    backlog_bytes: int
-    backlog_bytes_max: int
-    window_bytes: int
-    log_connected: bool
-    log_degraded: dict[int, bool]
-    """Whether publishes are refused, for each shard that has been published to (contract 8.2)."""
 
 
 class Hub:
@@ -81,7 +65,7 @@ class Hub:
         """What may be merged in the backlogs of readers that ask for it (contract 6.8)."""
         self.clock = clock
         """Nanoseconds since 1970, to tell the age of the log's messages."""
-        self.wheel = Wheel()
+        self.wheel = Wheel(self.observer.loop_late)
         self.pages = PageCache(self.limits.page_cache, self.limits.page_cache * self.limits.page_bytes)
         self.window_budget = Budget()
         self.reads = asyncio.Semaphore(self.limits.concurrent_reads)
@@ -89,6 +73,10 @@ class Hub:
         """Readers whose transport is full; all backlogs are theirs."""
         self.backlog_bytes = 0
         """Envelope bytes in the backlogs of all readers that have not been told to go."""
+        self.readers = Counter({"sse": 0})
+        """Open streams by transport."""
+        self.copies: Sequence[Copy] = ()
+        """Streams of the log that copy from others."""
         self.pace = Pace(self.limits.pages_per_turn)
         self._tally = Tally()
         self._channels: dict[str, Channel] = {}
@@ -268,12 +256,21 @@ class Hub:
         """Look whether the shard stores: an instance could not."""
         self.breakers.warned(shard)
 
+    def copies_seen(self, copies: Sequence[Copy]) -> None:
+        """Remember how far streams that copy others are."""
+        self.copies = copies
+
     # -- state -----------------------------------------------------------------------------------------
 
     @property
     def channels(self) -> list[Channel]:
         """The channels that follow their session now."""
         return [channel for channel in self._channels.values() if channel.started]
+
+    @property
+    def sessions_live(self) -> int:
+        """Sessions that are followed, or about to be."""
+        return len(self._channels)
 
     async def sessions(self, prefix: str = "", after: str = "", limit: int = 100) -> SessionList:
         """List sessions of the log in order of their ids (contract 10.4)."""
@@ -297,17 +294,8 @@ class Hub:
 
     def stats(self) -> HubStats:
         """Return the gauges of this moment."""
-        backlogs = [reader.backlog for reader in self.paused if reader.backlog is not None]
-        backlogs = [backlog for backlog in backlogs if backlog.state is not BacklogState.EVICTED or backlog.queue]
-        members = [reader for channel in self._channels.values() for reader in channel.members]
-        return HubStats(
-            subscribers={"sse": 0, **Counter(reader.transport or "sse" for reader in members)},
-            sessions_live=len(self._channels),
-            backlog_events=sum(backlog.frames for backlog in backlogs),
-            backlog_events_max=max((backlog.frames for backlog in backlogs), default=0),
-            backlog_bytes=self.backlog_bytes,
-            backlog_bytes_max=max((backlog.bytes for backlog in backlogs), default=0),
-            window_bytes=self.window_budget.used,
-            log_connected=self.log.connected,
-            log_degraded=self.breakers.open,
-        )
+        return take_stats(self)
+
+    def laggards(self, limit: int) -> list[dict[str, Any]]:
+        """Return the readers here that have most to catch up, of all sessions, the worst first."""
+        return describe_laggards(self.paused, limit)

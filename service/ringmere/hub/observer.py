@@ -77,5 +77,8 @@ class Observer:
     def log_restored(self, shard: int, seconds: float) -> None:
         """The shard stores again, after so many seconds."""
 
+    def loop_late(self, seconds: float) -> None:
+        """The event loop came to a timer of the hub so much later than it was due; told four times a second."""
+
     def epoch_added(self, shard: int, token: str) -> None:
         """A shard's epoch table has a new row."""

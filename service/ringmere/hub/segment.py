@@ -52,6 +52,10 @@ class Segment:
         index = bisect_right(self.seqs, position)
         return self.seqs[index] if index < len(self.seqs) else 0
 
+    def due(self, position: int) -> int:
+        """Return how many events have a sequence above ``position``."""
+        return len(self.seqs) - bisect_right(self.seqs, position)
+
     def after(self, position: int, framed: bool) -> tuple[bytes, int]:
         """Return what a reader at ``position`` is due, ready to write, and how many events it is."""
         index = bisect_right(self.seqs, position)

@@ -161,6 +161,7 @@ class Subscriber:
         backlog = Backlog(max_frames, limits.max_queued_bytes, self._options.overflow, rules)
         outlet = self._outlet = Outlet(self.channel, self.stream_id, sink, retry_ms, backlog)
         self.write, self.framed = sink.write, sink.framed
+        hub.readers[sink.transport] += 1
         hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor, self.client)
         self.state = State.CATCHING_UP
         if self._options.anchor and self.start_id is not None:
@@ -266,6 +267,7 @@ class Subscriber:
             return
         accepted = self.channel.id_of(self.reached) or self.start_id or 0
         outlet.control(client_evicted(outlet.backlog, reason, accepted, event_bytes))
+        self.channel.evictions += 1
         self.channel.hub.observer.evicted(self.session, self.stream_id, reason)
         self._wind_down(reason)
 
@@ -430,6 +432,7 @@ class Subscriber:
         hub.release(self)
         if outlet is not None:
             outlet.backlog.clear()
+            hub.readers[outlet.sink.transport] -= 1
             hub.observer.stream_closed(
                 outlet.sink.transport, self.session, self.stream_id, reason, self.age, self._delivered
             )

@@ -24,9 +24,13 @@ class Timer:
 
 
 class Wheel:
-    """Calls back after about the given time. Empty slots cost nothing."""
+    """Calls back after about the given time. Empty slots cost nothing.
 
-    def __init__(self) -> None:
+    ``late`` is told at each turn how many seconds later than due it came.
+    """
+
+    def __init__(self, late: Callable[[float], None] = lambda seconds: None) -> None:
+        self._late = late
         self._slots: dict[int, dict[Timer, None]] = {}
         self._now = 0
         self._started = 0.0
@@ -71,8 +75,9 @@ class Wheel:
             asyncio.get_running_loop().call_exception_handler(context)
 
     def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        reached = int((loop.time() - self._started) / TICK + 1e-6)
+        passed = asyncio.get_running_loop().time() - self._started
+        self._late(max(0.0, passed - (self._now + 1) * TICK))
+        reached = int(passed / TICK + 1e-6)
         try:
             while self._now < reached:
                 self._now += 1

@@ -153,6 +153,19 @@ class Window:
                 return found
         return next((frame.seq for frame in self._open if frame.seq > position), 0)
 
+    def due(self, position: int) -> tuple[int, int]:
+        """Return how many events above ``position`` are here, and a timestamp (ns) that none of them is older than.
+
+        It is that of the oldest of up to 64 events that were sealed together; 0 when nothing is due.
+        """
+        count = oldest_ns = 0
+        for segment in self._segments:
+            if segment.last > position and (events := segment.due(position)):
+                oldest_ns = oldest_ns or segment.oldest_ns
+                count += events
+        rest = sum(1 for frame in self._open if frame.seq > position)
+        return count + rest, oldest_ns or (self._open_ns if rest else 0)
+
     @property
     def last_event(self) -> int:
         """The newest event's sequence, 0 when the window is empty."""

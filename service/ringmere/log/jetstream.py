@@ -6,7 +6,8 @@
         │            └───── Outbox, Appender        what is to be stored
         ├── tail or ConsumerTails, Reader           what was and is being stored, in order
         ├── Degraded                                what cannot be stored
-        └── Epochs, Purges                          what ids mean, and since when
+        ├── Epochs, Purges                          what ids mean, and since when
+        └── Copies                                  how far head streams and mirrors are behind
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.consumer import ConsumerReader
 from ringmere.log.consumer_tail import ConsumerTails
+from ringmere.log.copies import EVERY, Copies
 from ringmere.log.degraded import Degraded
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
@@ -33,6 +35,7 @@ from ringmere.log.outbox import Outbox
 from ringmere.log.places import Place, Places
 from ringmere.log.port import (
     Appended,
+    Copy,
     Head,
     LiveSink,
     LogListener,
@@ -59,11 +62,13 @@ class LogSettings(StreamSettings):
     """What the operator asks of the log: the streams' shape and how an instance uses them.
 
     ``reader`` is how ranges are read: ``consumer`` (a direct get for the first page of a replay, an ordered
-    consumer for the others) or ``direct``. ``timeout`` is how long one answer of NATS is waited for, in seconds.
+    consumer for the others) or ``direct``. ``timeout`` is how long one answer of NATS is waited for, ``copies_every``
+    the interval of looks at streams that copy others, in seconds.
     """
 
     reader: str = "consumer"
     timeout: float = 2.0
+    copies_every: float = EVERY
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -135,12 +140,15 @@ class JetStreamLog:
         self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
         self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
         self._degraded = Degraded(connection, settings.timeout, self._degraded_event, self._storing_doubted)
+        heads, every = bool(settings.head_ttl), settings.copies_every
+        self._copies = Copies(connection, settings.shards, self._copies_seen, heads=heads, every=every)
 
     async def start(self) -> None:
         """Begin to watch epochs, purges and the connection."""
         await self._epochs.start()
         await self._purges.start()
         await self._degraded.start()
+        self._copies.start()
         self.connection.on_state(self._state_changed)
         self._epochs.on_change(self._epochs_changed)
         self._purges.on_purge(self._purged)
@@ -263,6 +271,7 @@ class JetStreamLog:
 
     async def close(self) -> None:
         """Release everything."""
+        await self._copies.close()
         self._degraded.close()
         if self._consumers is not None:
             await self._consumers.close()
@@ -289,6 +298,10 @@ class JetStreamLog:
     def _storing_doubted(self, shard: int) -> None:
         if self._listener is not None and shard < self._settings.shards:
             self._listener.storing_doubted(shard)
+
+    def _copies_seen(self, copies: Sequence[Copy]) -> None:
+        if self._listener is not None:
+            self._listener.copies_seen(copies)
 
     def _purged(self, session: str) -> None:
         if self._listener is not None:

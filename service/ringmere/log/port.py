@@ -82,6 +82,19 @@ class SessionPage(NamedTuple):
     next: str | None
 
 
+class Copy(NamedTuple):
+    """A stream that copies from another one, as its leader sees it.
+
+    ``stream`` is ``events`` or ``head``. ``lag`` counts what the origin has and it has not. ``heard_at`` is the loop
+    time at which it has last heard of its origin.
+    """
+
+    stream: str
+    shard: int
+    lag: int
+    heard_at: float
+
+
 LiveSink = Callable[[int, int, int, bytes], None]
 """Takes one live message: ``(seq, previous seq on the subject, time_ns, payload)``. Must not block or raise."""
 
@@ -113,6 +126,9 @@ class LogListener(Protocol):
 
     def storing_doubted(self, shard: int) -> None:
         """An instance, maybe this one, says that it cannot store in a shard."""
+
+    def copies_seen(self, copies: Sequence[Copy]) -> None:
+        """All streams that copy from others, looked at every few seconds."""
 
 
 class Log(Protocol):

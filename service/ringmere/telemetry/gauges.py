@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ringmere.telemetry.labels import TRANSPORTS
+
+
+class Mirror(Protocol):
+    """A stream that copies from another one."""
+
+    @property
+    def stream(self) -> str:
+        """``events`` or ``head``."""
+
+    @property
+    def shard(self) -> int:
+        """Its shard."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that its origin has and it has not."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it has heard of its origin."""
 
 
 class Stats(Protocol):
@@ -50,6 +70,10 @@ class Stats(Protocol):
     def log_degraded(self) -> Mapping[int, bool]:
         """By shard, as far as it was published to: whether publishes are refused because it does not store."""
 
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """Streams that copy from others, as far as NATS has been asked."""
+
 
 class StatsCollector(Collector):
     """Turns the answer of a ``stats`` callable into gauges at every scrape; without one there are none."""
@@ -76,6 +100,7 @@ def _gauges(stats: Stats) -> list[Metric]:
     return [
         readers,
         degraded,
+        *_mirrors(stats.mirrors),
         _gauge("sessions_live", "Sessions followed for readers of this instance.", stats.sessions_live),
         _total_and_max(
             "backlog_events", "Events queued for slow readers.", stats.backlog_events, stats.backlog_events_max
@@ -84,6 +109,20 @@ def _gauges(stats: Stats) -> list[Metric]:
         _gauge("window_bytes", "Newest events kept in memory.", stats.window_bytes),
         _gauge("log_connected", "1 while NATS is there, else 0.", int(stats.log_connected)),
     ]
+
+
+def _mirrors(mirrors: Sequence[Mirror]) -> tuple[Metric, Metric]:
+    names = ["stream", "shard"]
+    lag = GaugeMetricFamily(
+        "ringmere_mirror_lag_events", "Messages that a stream has still to copy from its origin.", labels=names
+    )
+    silence = GaugeMetricFamily(
+        "ringmere_mirror_silence_seconds", "Time since such a stream has heard of its origin.", labels=names
+    )
+    for each in mirrors:
+        lag.add_metric([each.stream, str(each.shard)], each.lag)
+        silence.add_metric([each.stream, str(each.shard)], each.silence)
+    return lag, silence
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

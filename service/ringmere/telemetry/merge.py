@@ -1,7 +1,8 @@
 """The metrics of several processes as one: what a scrape of any of them is answered with.
 
-Counters and histograms are added up. A gauge is merged as its meaning demands, see ``GAUGES``. The counts of a
-process that has ended are kept (:func:`lasting`), so no counter ever goes back.
+Counters and histograms are added up. A gauge is merged as its meaning demands, see ``GAUGES``. Of several exemplars
+of a bucket the newest stays. The counts of a process that has ended are kept (:func:`lasting`), so no counter ever
+goes back.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+
+from ringmere.telemetry import page
 
 Pick = Callable[[Iterable[float]], float]
 
@@ -25,21 +28,37 @@ GAUGES: dict[str, Pick] = {
     "ringmere_log_connected": min,
     "ringmere_log_degraded": max,
     "ringmere_build_info": max,
+    "ringmere_mirror_lag_events": max,
+    "ringmere_mirror_silence_seconds": max,
+    "ringmere_process_resident_memory_bytes": sum,
+    "ringmere_process_open_fds": sum,
+    "ringmere_process_max_fds": sum,
+    "ringmere_process_start_time_seconds": max,
 }
 """How each gauge is merged: a total is the sum, ``connected`` holds when it holds for all, ``degraded`` for any.
 
+All processes ask NATS for the same mirrors: the worst answer counts. The start time is that of the youngest process.
 A session that is followed in two processes counts twice, as its window does. Series with ``of="largest"`` take
 the maximum.
 """
 COUNTED = frozenset({"counter", "histogram", "summary"})
 
 
+class Trace(NamedTuple):
+    """The exemplar of a bucket: its labels, the value that was observed, when (seconds since 1970)."""
+
+    labels: dict[str, str]
+    value: float
+    at: float
+
+
 class Reading(NamedTuple):
-    """One sample: its full name, its labels, its value."""
+    """One sample: its full name, its labels, its value, and its exemplar if it has one."""
 
     name: str
     labels: dict[str, str]
     value: float
+    trace: Trace | None = None
 
 
 class Family(NamedTuple):
@@ -58,7 +77,7 @@ def snapshot(registry: Collector | CollectorRegistry) -> list[Family]:
             family.name,
             family.documentation,
             family.type,
-            [Reading(sample.name, sample.labels, sample.value) for sample in family.samples],
+            [Reading(sample.name, sample.labels, sample.value, _trace(sample.exemplar)) for sample in family.samples],
         )
         for family in registry.collect()
     ]
@@ -94,11 +113,11 @@ def counter(name: str, text: str, value: float) -> Family:
     return Family(name, text, "counter", [Reading(f"{name}_total", {}, value)])
 
 
-def render(families: Iterable[Family]) -> tuple[bytes, str]:
-    """Return families as Prometheus reads them, and their content type."""
+def render(families: Iterable[Family], accept: str = "") -> tuple[bytes, str]:
+    """Return families in the format that an ``Accept`` header asks for, and their content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Given(families))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return page.render(registry, accept)
 
 
 class _Given(Collector):
@@ -112,7 +131,8 @@ class _Given(Collector):
         for family in self._families:
             metric = Metric(family.name, family.text, family.kind)
             for reading in family.readings:
-                metric.add_sample(reading.name, reading.labels, reading.value)
+                exemplar = Exemplar(*reading.trace) if reading.trace is not None else None
+                metric.add_sample(reading.name, reading.labels, reading.value, exemplar=exemplar)
             yield metric
 
 
@@ -124,4 +144,11 @@ def _merged(family: Family, same: list[Reading]) -> Reading:
         pick = max
     else:
         pick = sum if family.kind in COUNTED else GAUGES.get(family.name, sum)
-    return same[0]._replace(value=float(pick(reading.value for reading in same)))
+    newest = max((reading.trace for reading in same if reading.trace is not None), key=lambda it: it.at, default=None)
+    return same[0]._replace(value=float(pick(reading.value for reading in same)), trace=newest)
+
+
+def _trace(exemplar: Exemplar | None) -> Trace | None:
+    if exemplar is None:
+        return None
+    return Trace(exemplar.labels, exemplar.value, float(exemplar.timestamp or 0.0))

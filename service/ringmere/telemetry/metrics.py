@@ -10,7 +10,6 @@ import platform
 from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ringmere import __version__
 from ringmere.core.breaker import State
@@ -18,6 +17,14 @@ from ringmere.core.reasons import CloseReason
 from ringmere.hub.observer import Observer
 from ringmere.telemetry import labels
 from ringmere.telemetry.gauges import Stats, StatsCollector
+from ringmere.telemetry.page import render
+from ringmere.telemetry.process import ProcessCollector
+
+TraceOf = Callable[[str], str | None]
+"""Returns the trace id (32 hex digits) of what is observed right now, None when it has none.
+
+Its argument says what is: ``publish``, ``delivery`` or ``replay``.
+"""
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Buckets for what should take milliseconds."""
@@ -39,12 +46,17 @@ class _Counts:
 
 
 class Metrics(Observer):
-    """Counts what a hub tells. :meth:`watch` connects the gauges, :meth:`render` answers a scrape."""
+    """Counts what a hub tells. :meth:`watch` connects the gauges, :meth:`render` answers a scrape.
 
-    def __init__(self) -> None:
+    With ``trace_of`` observed times get the trace that they belong to as exemplar.
+    """
+
+    def __init__(self, trace_of: TraceOf | None = None) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        self._trace_of = trace_of
         self._gauges = StatsCollector()
         self.registry.register(self._gauges)
+        self.registry.register(ProcessCollector())
         self._make_publish_metrics()
         self._make_stream_metrics()
         self._make_log_metrics()
@@ -57,9 +69,13 @@ class Metrics(Observer):
         """Ask ``stats`` for the gauges at every scrape from now on."""
         self._gauges.stats = stats
 
-    def render(self) -> tuple[bytes, str]:
-        """Return the metrics of this moment and their content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics of this moment and their content type, in the format that ``Accept`` asks for."""
+        return render(self.registry, accept)
+
+    def _exemplar(self, what: str) -> dict[str, str] | None:
+        trace = self._trace_of(what) if self._trace_of is not None else None
+        return {"trace_id": trace} if trace else None
 
     def _counter(self, name: str, text: str, *names: str) -> Counter:
         return Counter(f"ringmere_{name}", text, names, registry=self.registry)
@@ -112,6 +128,9 @@ class Metrics(Observer):
         )
 
     def _make_log_metrics(self) -> None:
+        self._loop_lag = self._seconds(
+            "loop_lag", "How much later than due the event loop came to its timers, four times a second.", _FAST
+        )
         self._live_gaps = self._counter("live_gaps", "Holes seen in the live tail.")
         self._gap_filled = self._counter("gap_filled_events", "Events of such holes read from the log.")
         self._degraded_events = self._counter("degraded_events", "Events sent to live readers without being stored.")
@@ -127,7 +146,7 @@ class Metrics(Observer):
     def published(self, outcome: str, events: int, seconds: float) -> None:
         """Count the events of a publish request."""
         self._published.add(outcome, events)
-        self._publish_seconds.observe(seconds)
+        self._publish_seconds.observe(seconds, self._exemplar("publish"))
         if outcome == "degraded":
             self._degraded_events.inc(events)
 
@@ -159,14 +178,14 @@ class Metrics(Observer):
     def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
         """Count the events of a replay that has ended."""
         self._replayed.add(source, events)
-        self._replay_seconds.observe(seconds)
+        self._replay_seconds.observe(seconds, self._exemplar("replay"))
 
     def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:
         """Count what one loop turn handed to transports."""
         self._delivered.add(transport, events)
         self._delivered_bytes.inc(size)
         if lag is not None:
-            self._lag.observe(lag)
+            self._lag.observe(lag, self._exemplar("delivery"))
 
     def warned(self, session: str, stream_id: str, threshold: str) -> None:
         """Count a warning."""
@@ -207,6 +226,10 @@ class Metrics(Observer):
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """Count a message that was passed over."""
         self._skipped.add(reason)
+
+    def loop_late(self, seconds: float) -> None:
+        """Observe how late the event loop is."""
+        self._loop_lag.observe(seconds)
 
     def epoch_added(self, shard: int, token: str) -> None:
         """Count a change of an epoch table."""

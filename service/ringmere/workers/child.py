@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ringmere.core.errors import StartRefused, StreamShapeDiffers
 from ringmere.embedded import die_with
@@ -25,7 +26,7 @@ MAX_ASKED = 8
 class Child:
     """One worker process, from its start to its end."""
 
-    def __init__(self, assignment: Assignment, scrape: Callable[[Child, int], None]) -> None:
+    def __init__(self, assignment: Assignment, scrape: Callable[[Child, Scrape], None]) -> None:
         self.number = assignment.worker
         self.opened = asyncio.Event()
         self.ready = asyncio.Event()
@@ -40,7 +41,7 @@ class Child:
         self._scrape = scrape
         self._early: signal.Signals | None = None
         self._asked = self._answered = 0
-        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._answers: dict[int, asyncio.Future[list[dict[str, Any]]]] = {}
 
     async def run(self, environ: Mapping[str, str]) -> int:
         """Start the process and return its exit code when it has ended."""
@@ -64,14 +65,22 @@ class Child:
 
     async def snapshot(self) -> None:
         """Have the metrics of this moment in ``families``, or the last known ones when no answer comes in time."""
+        await self._ask(0)
+
+    async def readers(self, limit: int) -> list[dict[str, Any]]:
+        """Return its readers that are furthest behind, none when no answer comes in time."""
+        return await self._ask(limit)
+
+    async def _ask(self, readers: int) -> list[dict[str, Any]]:
         if self.line is None or not self.running or self._asked - self._answered >= MAX_ASKED:
-            return
+            return []
         self._asked += 1
         number = self._asked
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self.line.send(Ask(number))
-        await asyncio.wait({answer}, timeout=ANSWER_TIMEOUT)
+        self.line.send(Ask(number, readers))
+        done, _ = await asyncio.wait({answer}, timeout=ANSWER_TIMEOUT)
         self._answers.pop(number, None)
+        return answer.result() if done else []
 
     @property
     def running(self) -> bool:
@@ -92,12 +101,13 @@ class Child:
                 self.opened.set()
             case Ready():
                 self.ready.set()
-            case Snapshot(number, families):
-                self.families = families
+            case Snapshot(number, families, readers):
+                if readers is None:
+                    self.families = families
                 self._answered = max(self._answered, number)
                 if (answer := self._answers.pop(number, None)) is not None:
-                    answer.set_result(None)
-            case Scrape(number):
-                self._scrape(self, number)
+                    answer.set_result(readers or [])
+            case Scrape():
+                self._scrape(self, message)
             case Refused(text, stream, differences):
                 self.refused = StreamShapeDiffers(stream, differences) if stream else StartRefused(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from typing import Any
 
 import msgspec
 
@@ -37,13 +38,14 @@ class Assignment(msgspec.Struct, tag="assignment"):
 
 
 class Ask(msgspec.Struct, tag="ask"):
-    """Parent: send a snapshot now."""
+    """Parent: send a snapshot now; with ``readers`` that many laggards instead of metrics."""
 
     number: int
+    readers: int = 0
 
 
 class Page(msgspec.Struct, tag="page"):
-    """Parent: the metrics of all workers, for the scrape of that number."""
+    """Parent: what the scrape of that number gets, of all workers together."""
 
     number: int
     body: bytes
@@ -67,16 +69,19 @@ class Refused(msgspec.Struct, tag="refused"):
 
 
 class Snapshot(msgspec.Struct, tag="snapshot"):
-    """Worker: its metrics; ``number`` is that of the question, 0 without one."""
+    """Worker: its metrics, or its laggards; ``number`` is that of the question, 0 without one."""
 
     number: int
-    families: list[Family]
+    families: list[Family] = []
+    readers: list[dict[str, Any]] | None = None
 
 
 class Scrape(msgspec.Struct, tag="scrape"):
-    """Worker: somebody wants the metrics of all workers."""
+    """Worker: somebody wants the metrics of all workers in a format, or with ``readers`` that many laggards."""
 
     number: int
+    accept: str = ""
+    readers: int = 0
 
 
 Message = Assignment | Ask | Page | Opened | Ready | Refused | Snapshot | Scrape

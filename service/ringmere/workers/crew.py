@@ -14,9 +14,10 @@ import structlog
 from ringmere.core.errors import RingmereError
 from ringmere.notify import without_manager
 from ringmere.process import Stop
-from ringmere.telemetry.merge import Family, counter, gauge, lasting, merge, render
+from ringmere.telemetry.merge import Family, counter, gauge, lasting, merge, render, snapshot
+from ringmere.telemetry.process import ProcessCollector
 from ringmere.workers.child import Child
-from ringmere.workers.control import Assignment, Page
+from ringmere.workers.control import Assignment, Page, Scrape
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -58,6 +59,7 @@ class Crew:
         self._watchdog = watchdog
         self._workers: dict[int, Child] = {}
         self._retired: list[Family] = []
+        self._process = ProcessCollector()
         self._going = asyncio.Event()
         """The first worker has been ready, or all is over."""
         self._stopping = asyncio.Event()
@@ -118,8 +120,8 @@ class Crew:
                 worker.signal(signal.SIGKILL)
             silent = late
 
-    async def metrics(self) -> tuple[bytes, str]:
-        """Render the metrics of all workers, those that have ended included."""
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """Render the metrics of all workers, those that have ended included, and of this process."""
         workers = list(self._workers.values())
         await asyncio.gather(*(worker.snapshot() for worker in workers))
         # Read after the wait: a worker that ended meanwhile counts once, among the retired.
@@ -127,11 +129,20 @@ class Crew:
         open_doors = sum(worker.opened.is_set() for worker in self._workers.values())
         return render(
             [
-                *merge([self._retired, *living]),
+                *merge([self._retired, snapshot(self._process), *living]),
                 gauge("ringmere_workers", "Worker processes whose door is open.", open_doors),
                 counter("ringmere_worker_restarts", "Workers started again after they died.", self.restarts),
-            ]
+            ],
+            accept,
         )
+
+    async def readers(self, limit: int) -> tuple[bytes, str]:
+        """Return the readers of all workers that are furthest behind, as JSON; each row has its worker's number."""
+        workers = list(self._workers.values())
+        answers = await asyncio.gather(*(worker.readers(limit) for worker in workers))
+        rows = [{**row, "worker": each.number} for each, found in zip(workers, answers, strict=True) for row in found]
+        rows.sort(key=lambda row: (row["backlogEvents"], row["backlogBytes"], row["ageSeconds"]), reverse=True)
+        return msgspec.json.encode(rows[:limit]), "application/json"
 
     async def _keep(self, assignment: Assignment) -> None:
         pause = FIRST_PAUSE
@@ -184,11 +195,12 @@ class Crew:
         del self._workers[worker.number]
         self._retired = merge([self._retired, lasting(worker.families)])
 
-    def _scraped(self, worker: Child, number: int) -> None:
+    def _scraped(self, worker: Child, asked: Scrape) -> None:
         async def answer() -> None:
-            body, content_type = await self.metrics()
+            made = self.readers(asked.readers) if asked.readers else self.metrics(asked.accept)
+            body, content_type = await made
             if worker.line is not None:
-                worker.line.send(Page(number, body, content_type))
+                worker.line.send(Page(asked.number, body, content_type))
 
         task = asyncio.create_task(answer())
         self._scrapes.add(task)

@@ -7,12 +7,15 @@ import os
 import socket
 import sys
 from contextlib import AsyncExitStack
+from typing import Any
 
+import msgspec
 import structlog
 
 from ringmere.core.errors import StartRefused, StreamShapeDiffers, Unavailable
 from ringmere.http.app import App
 from ringmere.http.server import Listener, listen
+from ringmere.hub.hub import Hub
 from ringmere.log.options import ConnectOptions
 from ringmere.process import Stop, calm_collector, loop_factory
 from ringmere.serve import Seat, run_instance
@@ -36,6 +39,7 @@ class SharedSeat(Seat):
         self._assignment = assignment
         self._line = line
         self._telemetry: Telemetry | None = None
+        self._hub: Hub | None = None
         self._pages: dict[int, asyncio.Future[tuple[bytes, str]]] = {}
         self._scrapes = 0
 
@@ -43,26 +47,34 @@ class SharedSeat(Seat):
         """Join the other workers on the address."""
         return await listen(app, self._assignment.host, self._assignment.port, shared=True)
 
-    def opened(self, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
+    def opened(self, hub: Hub, telemetry: Telemetry, door: Listener, options: ConnectOptions) -> None:
         """Tell the parent."""
-        self._telemetry = telemetry
+        self._hub, self._telemetry = hub, telemetry
         self._line.send(Opened())
 
     def ready(self) -> None:
         """Tell the parent."""
         self._line.send(Ready())
 
-    async def metrics(self, telemetry: Telemetry) -> tuple[bytes, str]:
+    async def metrics(self, telemetry: Telemetry, accept: str) -> tuple[bytes, str]:
         """Get the metrics of all workers from the parent. Raises ``Unavailable`` when it does not answer."""
+        return await self._collected(accept, 0)
+
+    async def readers(self, hub: Hub, limit: int) -> list[dict[str, Any]]:
+        """Get the laggards of all workers from the parent. Raises ``Unavailable`` when it does not answer."""
+        body, _ = await self._collected("", limit)
+        return msgspec.json.decode(body, type=list[dict[str, Any]])
+
+    async def _collected(self, accept: str, readers: int) -> tuple[bytes, str]:
         self._scrapes += 1
         number = self._scrapes
         self._pages[number] = asyncio.get_running_loop().create_future()
         try:
-            self._line.send(Scrape(number))
+            self._line.send(Scrape(number, accept, readers))
             async with asyncio.timeout(SCRAPE_TIMEOUT):
                 return await self._pages[number]
         except TimeoutError as error:
-            raise Unavailable("the parent process did not collect the metrics in time") from error
+            raise Unavailable("the parent process did not ask all workers in time") from error
         finally:
             del self._pages[number]
 
@@ -70,7 +82,7 @@ class SharedSeat(Seat):
         """Answer the parent until it is gone."""
         while (message := await self._line.receive()) is not None:
             if isinstance(message, Ask):
-                self.push(message.number)
+                self._answer(message)
             elif isinstance(message, Page) and message.number in self._pages:
                 page = self._pages[message.number]
                 if not page.done():
@@ -83,8 +95,14 @@ class SharedSeat(Seat):
             if not self._line.crowded:
                 self.push()
 
+    def _answer(self, question: Ask) -> None:
+        if question.readers and self._hub is not None:
+            self._line.send(Snapshot(question.number, readers=self._hub.laggards(question.readers)))
+        else:
+            self.push(question.number)
+
     def push(self, number: int = 0) -> None:
-        """Send a snapshot, in answer to a question or without one."""
+        """Send a snapshot of the metrics, in answer to a question or without one."""
         self._line.send(Snapshot(number, self._telemetry.snapshot() if self._telemetry else []))
 
 
