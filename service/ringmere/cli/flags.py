@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +12,8 @@ from ringmere.settings.kinds import SWITCH
 from ringmere.settings.show import choice, default
 from ringmere.settings.table import GROUPS, Row, rows
 
+_ACTS = ("reconcile", "first_epoch", "reader", "breaker_failures", "breaker_window", "breaker_pause")
+"""Settings of the log that say what an instance does, not what the log is."""
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 Server = Annotated[
@@ -20,17 +22,26 @@ Server = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text for people.")]
 
 
-def with_settings(command: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
-    """Return ``command`` as one that has a flag for each setting; it is called with the texts that were given."""
+def with_settings(command: Callable[..., Any], wanted: Callable[[Row], bool] = lambda _: True) -> Callable[..., Any]:
+    """Return ``command`` as one that has a flag for each ``wanted`` setting beside its own options.
 
-    def call(**flags: Any) -> Any:
-        return command(flags)
+    It is called with the texts of the settings that were given, by name, and its own options by keyword.
+    """
+    chosen = [row for row in rows() if row.flag is not None and wanted(row)]
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    def call(**given: Any) -> Any:
+        flags = {row.name: given.pop(row.name) for row in chosen}
+        return command(flags, **given)
 
     call.__doc__ = command.__doc__
-    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter(row) for row in rows() if row.flag is not None]
-    )
+    call.__signature__ = inspect.Signature([*own, *map(_parameter, chosen)])  # type: ignore[attr-defined]
     return call
+
+
+def of_the_log(row: Row) -> bool:
+    """Say whether a setting tells where the log is, or what it looks like."""
+    return row.group == "nats" or row.name in ("embedded", "data_dir") or (row.group == "log" and row.name not in _ACTS)
 
 
 def _parameter(row: Row) -> inspect.Parameter:

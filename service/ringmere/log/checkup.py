@@ -55,8 +55,8 @@ def account_limits(account: dict[str, Any], settings: StreamSettings, missing: i
 def _limit(name: str, used: int, most: int) -> Finding:
     size = _mib if name in ("storage", "memory") else str
     if most < 0:
-        return ok("account_limits", name, f"{size(used)} used, the account sets no limit")
-    text = f"{size(used)} of {size(most)} used"
+        return ok("account_limits", name, f"{size(used)} taken, the account sets no limit")
+    text = f"{size(used)} of {size(most)} taken"
     todo = f"raise the account's limit of {name}"
     # What is reserved may be all there is; what is counted needs room for the next one.
     if used > most or (used >= most and name in ("memory", "consumers")):

@@ -61,9 +61,9 @@ def _shard(settings: StreamSettings, api: str, shard: int) -> Iterator[Need]:
     yield Need(f"{api}.CONSUMER.CREATE.{stream}.{NOBODY}.{event_subject(shard, NOBODY)}", "make consumers")
     yield Need(f"{api}.CONSUMER.MSG.NEXT.{stream}.{NOBODY}", "read by consumers")
     yield Need(f"{api}.CONSUMER.DELETE.{stream}.{NOBODY}", "remove consumers")
+    yield Need(f"{api}.STREAM.INFO.{head}", "look at heads")
     if settings.head_ttl:
         yield Need(f"{api}.STREAM.CREATE.{head}", "make heads, also anew after a new epoch")
-        yield Need(f"{api}.STREAM.INFO.{head}", "look at heads")
         yield Need(f"{api}.STREAM.DELETE.{head}", "make heads anew after a new epoch")
         yield Need(f"{api}.STREAM.PURGE.{head}", "purge heads", _purge_nothing(shard))
         yield Need(f"{api}.STREAM.MSG.GET.{head}", "read heads")

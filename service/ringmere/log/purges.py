@@ -36,7 +36,7 @@ class Purges:
     def __init__(self, connection: Connection, settings: StreamSettings) -> None:
         self._connection = connection
         self._settings = settings
-        self._bucket = Bucket(connection, BUCKET)
+        self.bucket = Bucket(connection, BUCKET)
         self._listeners: list[Callable[[str], None]] = []
         self._watch: Subscription | None = None
         self._revision = 0
@@ -47,7 +47,7 @@ class Purges:
         settings = self._settings
         age = max(settings.log_ttl, settings.head_ttl, MIN_AGE) if settings.log_ttl else 0.0
         # Kept longer or shorter, the records mean the same; nobody should have to reconcile them.
-        return Wanted(self._bucket.configuration(settings.replicas, BUCKET_BYTES, age), frozenset({"max_age"}))
+        return Wanted(self.bucket.configuration(settings.replicas, BUCKET_BYTES, age), frozenset({"max_age"}))
 
     async def prepare(self) -> None:
         """Create the bucket."""
@@ -55,8 +55,8 @@ class Purges:
 
     async def start(self) -> None:
         """Listen for purges from now on."""
-        self._watch = await self._bucket.watch(self._notice)
-        info = await api.stream_info(self._connection, self._bucket.stream)
+        self._watch = await self.bucket.watch(self._notice)
+        info = await api.stream_info(self._connection, self.bucket.stream)
         if info is None:
             raise LogUnavailable(f"the bucket {BUCKET} does not exist")
         self._revision = info["state"]["last_seq"]
@@ -80,10 +80,10 @@ class Purges:
         """Record that everything up to ``public_id`` is purged; a record never goes back."""
         key = key_of(session)
         for _ in range(CAS_TRIES):
-            found = await self._bucket.get(key)
+            found = await self.bucket.get(key)
             highest = max(public_id, _id_of(found))
             try:
-                await self._bucket.put(key, json.dumps({"id": highest}).encode(), found.revision if found else 0)
+                await self.bucket.put(key, json.dumps({"id": highest}).encode(), found.revision if found else 0)
             except RecordConflict:
                 continue
             return
@@ -94,7 +94,7 @@ class Purges:
 
         A record of an epoch that is void, or of a range that was lost since, speaks of other messages.
         """
-        public_id = _id_of(await self._bucket.get(key_of(session)))
+        public_id = _id_of(await self.bucket.get(key_of(session)))
         epoch, sequence = split_id(public_id)
         for index, row in enumerate(table.rows):
             if row.epoch == epoch and not row.void:
@@ -120,8 +120,8 @@ class Purges:
         """Tell of the purges whose notices were missed while the connection was down."""
         for _ in range(CATCH_UP_TRIES):
             with contextlib.suppress(LogUnavailable):
-                info = await api.stream_info(self._connection, self._bucket.stream)
-                for key, record in (await self._bucket.since(self._revision + 1)).items():
+                info = await api.stream_info(self._connection, self.bucket.stream)
+                for key, record in (await self.bucket.since(self._revision + 1)).items():
                     self._revision = max(self._revision, record.revision)
                     self._notice(key)
                 # The newest record may be missing because the replica that answered is late, or because it is old.
