@@ -90,6 +90,20 @@ def container(pod: Object) -> Object:
     return found
 
 
+def mounted(pod: Object) -> dict[str, str]:
+    """Return the files of Secrets by path in the container, with the name of the Secret."""
+    volumes = {each["name"]: each["secret"] for each in pod["spec"].get("volumes", []) if "secret" in each}
+    found = {}
+    for mount in container(pod).get("volumeMounts", []):
+        if mount["name"] in volumes:
+            assert mount["readOnly"] is True
+            secret = volumes[mount["name"]]
+            assert secret["defaultMode"] == 0o440
+            for item in secret["items"]:
+                found[f"{mount['mountPath']}/{item['path']}"] = secret["secretName"]
+    return found
+
+
 def environment(pod: Object) -> dict[str, str]:
     """Return the variables of its container; those from a Secret are :data:`SECRET`."""
     return {each["name"]: each.get("value", SECRET) for each in container(pod)["env"]}

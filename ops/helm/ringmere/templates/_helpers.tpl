@@ -24,6 +24,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: gateway
 {{- end -}}
 
+{{- define "ringmere.doctorLabels" -}}
+{{ include "ringmere.instanceLabels" . }}
+app.kubernetes.io/component: doctor
+{{- end -}}
+
 {{- define "ringmere.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}

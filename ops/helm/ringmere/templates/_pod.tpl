@@ -98,9 +98,9 @@
 
 {{- define "ringmere.podSecurityContext" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
 seccompProfile: { type: RuntimeDefault }
 {{- end -}}
 
