@@ -18,6 +18,7 @@ from ringmere.telemetry.table import rows as metrics
 from support.kubernetes import (
     CHART,
     CUSTOM,
+    ROOT,
     VERSIONS,
     HelmFailed,
     Object,
@@ -236,6 +237,13 @@ def test_pods_may_do_nothing_that_they_need_not(objects: list[Object]) -> None:
         assert "memory" in inner["resources"]["limits"]
     for account in (each for each in objects if each["kind"] == "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
+
+
+def test_pods_are_the_user_that_the_image_is_made_for(objects: list[Object]) -> None:
+    [user] = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "ops" / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    for pod in pods(objects):
+        context = pod["spec"]["securityContext"]
+        assert (context["runAsUser"], context["runAsGroup"]) == tuple(map(int, user))
 
 
 def test_a_pod_has_more_time_to_end_than_its_goodbyes_take(objects: list[Object]) -> None:
