@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 import yaml
 
-from ringmere.embedded import free_port
+from ringmere.embedded import free_port, server_binary
 from ringmere.telemetry.table import rows
 from support import exporter
 from support.gateway import gateway
@@ -50,11 +50,9 @@ def test_every_metric_that_a_dashboard_names_is_counted() -> None:
     for question in questions():
         names = named([question.expr])
         assert names, question
-        if question.board == "jetstream":
-            own = {name for name in names if not name.startswith("gnatsd_varz_")}
-            assert own <= {*exporter.SERVER, *exporter.STREAM, *exporter.SETTINGS}, question
-        else:
-            assert names <= {row.name for row in rows()}, question
+        nats = {name for name in names if not name.startswith(("ringmere_", "gnatsd_varz_"))}
+        assert nats <= {*exporter.SERVER, *exporter.STREAM, *exporter.SETTINGS, *exporter.LINKS}, question
+        assert {name for name in names if name.startswith("ringmere_")} <= {row.name for row in rows()}, question
 
 
 def test_no_metric_is_missing_from_all_panels() -> None:
@@ -77,9 +75,10 @@ def test_a_panel_has_a_title_a_unit_and_says_what_good_looks_like(board: str, pa
 def test_an_expression_is_right_however_many_workers_and_labels_there_are(question: Any) -> None:
     """It adds up, and every series of it can be chosen by the variables."""
     series = len(NAMES.findall(question.expr))
-    chosen = '{job=~"$nats_job"' if question.board == "jetstream" else '{job=~"$job",instance=~"$instance"'
-    assert question.expr.count(chosen) == series
-    assert any(question.expr.count(fold) for fold in ("sum", "max by", "min", "count"))
+    chosen = 'job=~"$job",instance=~"$instance"' if "ringmere_" in question.expr else 'job=~"$nats_job"'
+    where = 'datacentre=~"$datacentre",' if question.board == "datacentres" else ""
+    assert question.expr.count(f"{{{where}{chosen}") == series
+    assert any(question.expr.count(fold) for fold in ("sum", "max by", "max(", "min", "count"))
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.stem)
@@ -158,13 +157,42 @@ async def silent(ask: Prometheus) -> set[tuple[str, str, str]]:
     return found
 
 
+@asynccontextmanager
+async def linked(directory: Path, leaf: int) -> AsyncIterator[str]:
+    """Run a server that takes leaf nodes at port ``leaf`` and has a gateway to another one; yield its monitoring."""
+    ports = {name: free_port() for name in ("near", "far", "monitor")}
+    near = f"""
+        accounts {{ SYS {{ users: [{{ user: system, password: system }}] }} }}
+        system_account: SYS
+        leafnodes {{ listen: "127.0.0.1:{leaf}" }}
+        http: "127.0.0.1:{ports["monitor"]}"
+        gateway {{ name: near, listen: "127.0.0.1:{ports["near"]}" }}"""
+    far = f"""
+        gateway {{ name: far, listen: "127.0.0.1:{ports["far"]}"
+          gateways: [{{ name: near, urls: ["nats://127.0.0.1:{ports["near"]}"] }}] }}"""
+    processes = []
+    try:
+        for name, extra in (("near", near), ("far", far)):
+            config = directory / f"{name}.conf"
+            config.write_text(f'listen: "127.0.0.1:-1"\nserver_name: {name}\n{extra}\n')
+            command = (server_binary(), "-c", str(config), "-l", str(directory / f"{name}.log"))
+            processes.append(await asyncio.create_subprocess_exec(*command))
+        yield f"http://127.0.0.1:{ports['monitor']}"
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
 @needs_prometheus
 async def test_every_panel_shows_something_and_no_alert_fires_at_a_loaded_gateway(tmp_path: Path) -> None:
     """The same Prometheus takes the questions of the runbooks and evaluates the shipped alerts."""
-    monitor = f"127.0.0.1:{free_port()}"
+    monitor, leaf = f"127.0.0.1:{free_port()}", free_port()
+    joined = f'http: "{monitor}"\nleafnodes {{ remotes: [{{ url: "nats://127.0.0.1:{leaf}" }}] }}'
     async with (
-        running_server(tmp_path / "nats", extra=f'http: "{monitor}"') as nats,
-        exporter.exporter(f"http://{monitor}") as exported,
+        linked(tmp_path, leaf) as links,
+        running_server(tmp_path / "nats", extra=joined) as nats,
+        exporter.exporter(f"http://{monitor}", links) as exported,
         gateway(tmp_path / "gateway", "--workers", "2", nats_url=nats.url) as instance,
         prometheus(tmp_path / "prometheus", {"ringmere": urlsplit(instance.url).netloc, "nats": exported}) as ask,
         loaded(instance.url),

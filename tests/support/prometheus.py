@@ -24,7 +24,7 @@ ALERTS = ROOT / "ops" / "prometheus" / "alerts.yml"
 RUNBOOKS = ROOT / "ops" / "runbooks"
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-NAMES = re.compile(r"\b(?:ringmere|gnatsd_varz|jetstream)_[a-z_]+")
+NAMES = re.compile(r"\b(?:ringmere|gnatsd_(?:varz|gatewayz|leafz)|jetstream)_[a-z_]+")
 PROMQL = re.compile(r"```promql\n(.*?)```", re.DOTALL)
 
 needs_prometheus = pytest.mark.skipif(
@@ -61,7 +61,7 @@ def alerts() -> list[dict[str, Any]]:
 
 def filled_in(expr: str, span: str) -> str:
     """Put values in the place of Grafana's variables; ``span`` is what rates are taken over."""
-    filled = re.sub(r"\$(job|instance|nats_job)\b", ".*", expr.replace("$__rate_interval", span))
+    filled = re.sub(r"\$(datacentre|job|instance|nats_job)\b", ".*", expr.replace("$__rate_interval", span))
     assert "$" not in filled, expr
     return filled
 
@@ -99,7 +99,7 @@ def _configured(directory: Path, targets: Mapping[str, str], rules: Path, interv
     shipped["rule_files"] = [str(rules)]
     shipped["scrape_configs"] = [each for each in shipped["scrape_configs"] if each["job_name"] in targets]
     for scrape in shipped["scrape_configs"]:
-        scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]]}]
+        scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]], "labels": {"datacentre": "here"}}]
     config = directory / "prometheus.yml"
     config.write_text(yaml.safe_dump(shipped))
     return config
