@@ -117,9 +117,9 @@ def _haproxy(place: _Place) -> tuple[list[str], dict[str, str], Path]:
 
 
 def _caddy(place: _Place) -> tuple[list[str], dict[str, str], Path]:
-    place.configure("caddy", {})
+    place.configure("caddy", {"skip_install_trust": "skip_install_trust\n\tdefault_bind 127.0.0.1"})
     env = {
-        "RINGMERE_SITE": f"http://127.0.0.1:{place.plain}, https://127.0.0.1:{place.secure}",
+        "RINGMERE_SITE": f"http://:{place.plain}, https://127.0.0.1:{place.secure}",
         "RINGMERE_GATEWAYS": " ".join(place.gateways),
         "CADDY_ADMIN": f"127.0.0.1:{free_port()}",
         "XDG_DATA_HOME": str(place.directory),

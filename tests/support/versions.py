@@ -15,12 +15,14 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import QuicEvent
+from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamReset
 
 from ringmere.core.decoder import Decoder, Message
 from support.proxies import Proxy
 
 DEADLINE = 30.0
+CLIENT = "127.0.0.2"
+"""Where readers over TCP come from: not the address that proxies and instances have."""
 
 
 class Reader:
@@ -40,10 +42,26 @@ class Reader:
         envelope: dict[str, Any] = json.loads(self._messages.pop(0).data)
         return envelope
 
+    async def beats(self, count: int) -> None:
+        """Read until so many comments have come; fail when anything else comes."""
+        while self._decoder.comments < count:
+            async with asyncio.timeout(DEADLINE):
+                assert self._decoder.feed(await anext(self._blobs)) == []
+
+    async def ended(self) -> bool:
+        """Return True once the stream has ended, as a whole; fail when anything else comes, or it is cut."""
+        async with asyncio.timeout(DEADLINE):
+            async for blob in self._blobs:
+                assert self._decoder.feed(blob) == self._messages == []
+        return True
+
 
 @asynccontextmanager
-async def reading(proxy: Proxy, version: str, path: str, headers: Mapping[str, str]) -> AsyncIterator[Reader]:
-    """Open a stream through a proxy's TLS with HTTP ``1.1``, ``2`` or ``3``."""
+async def reading(
+    proxy: Proxy, version: str, session: str, query: str = "", headers: Mapping[str, str] | None = None
+) -> AsyncIterator[Reader]:
+    """Open a session's stream through a proxy's TLS with HTTP ``1.1``, ``2`` or ``3``."""
+    path, headers = f"/session/{session}/events{query}", headers or {}
     opened = _over_quic(proxy, path, headers) if version == "3" else _over_tcp(proxy, version, path, headers)
     async with opened as reader:
         yield reader
@@ -52,8 +70,9 @@ async def reading(proxy: Proxy, version: str, path: str, headers: Mapping[str, s
 @asynccontextmanager
 async def _over_tcp(proxy: Proxy, version: str, path: str, headers: Mapping[str, str]) -> AsyncIterator[Reader]:
     second = version == "2"
+    transport = httpx.AsyncHTTPTransport(verify=proxy.trust, http1=not second, http2=second, local_address=CLIENT)
     async with (
-        httpx.AsyncClient(verify=proxy.trust, http1=not second, http2=second, timeout=DEADLINE) as http,
+        httpx.AsyncClient(transport=transport, timeout=DEADLINE) as http,
         http.stream("GET", proxy.secure + path, headers=dict(headers)) as answer,
     ):
         assert (answer.status_code, answer.http_version) == (200, f"HTTP/{version}")
@@ -66,11 +85,13 @@ class _Http3(QuicConnectionProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._http = H3Connection(self._quic)
-        self._come: asyncio.Queue[H3Event] = asyncio.Queue()
+        self._come: asyncio.Queue[H3Event | None] = asyncio.Queue()
 
     def quic_event_received(self, event: QuicEvent) -> None:
         for each in self._http.handle_event(event):
             self._come.put_nowait(each)
+        if isinstance(event, StreamReset | ConnectionTerminated):
+            self._come.put_nowait(None)
 
     async def get(self, authority: str, path: str, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Send the request and return the answer's headers, the status among them."""
@@ -84,9 +105,11 @@ class _Http3(QuicConnectionProtocol):
         return {name.decode(): value.decode() for name, value in first.headers}
 
     async def blobs(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes."""
+        """Yield the body as it comes; raise ``ConnectionResetError`` when it is cut."""
         while True:
             event = await self._come.get()
+            if event is None:
+                raise ConnectionResetError
             if isinstance(event, DataReceived):
                 yield event.data
                 if event.stream_ended:
