@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringmere.core.backlog import Frame
+from ringmere.core.event import envelope, make_payload
+from ringmere.core.frames import event_frame
 from ringmere.hub.segment import Segment
 from ringmere.hub.window import Budget, Window
 
@@ -103,3 +105,16 @@ def test_sequences_without_an_event_leave_no_hole() -> None:
     assert _seqs(window, 0) == [2, 5, 9]
     assert _seqs(window, 2) == _seqs(window, 4) == [5, 9]
     assert window.first_after(5) == 9
+
+
+def test_events_can_be_had_one_by_one_sealed_or_not() -> None:
+    window = Window(0, 1 << 20, 1000)
+    frames = [
+        Frame(seq, event_frame(seq, found), len(found.json))
+        for seq in range(1, 101)
+        for found in [envelope(make_payload("t", {"n": seq}).payload, seq, 0)]
+    ]
+    for start in range(0, 100, 10):
+        window.add(frames[start : start + 10], 0)
+    for position in (0, 1, 63, 64, 70, 99, 100):
+        assert list(window.frames_after(position)) == frames[position:]

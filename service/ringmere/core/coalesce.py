@@ -32,11 +32,13 @@ _OUTER = len(b'{"id":') + len(b"}")
 class Parts(NamedTuple):
     """One event taken apart; all bytes are JSON but ``type``. Put in order, with braces around, they are its envelope.
 
-    ``text`` is what stands between the quotes at the pointer, ``meta`` all of ``_meta``. Two events with the
-    same ``kind`` are one but for their texts: it holds all that must be equal.
+    ``text`` is what stands between the quotes at the pointer, ``meta`` all of ``_meta``, ``cursor`` the frame's own
+    id line, which is not the event's id in a stream of many sessions. Two events with the same ``kind`` are one but
+    for their texts: it holds all that must be equal.
     """
 
     type: bytes
+    cursor: bytes
     id: bytes
     head: bytes
     text: bytes
@@ -80,7 +82,7 @@ class Run:
         """Return the frame of the one event."""
         newest = self._newest
         text = b'{"id":%b%b%b%b%b}' % (newest.id, newest.head, bytes(self._text), newest.tail, newest.meta)
-        return b"id: %b%b%b%b%b%b" % (newest.id, _BEFORE_TYPE, newest.type, _BEFORE_JSON, text, _END)
+        return b"id: %b%b%b%b%b%b" % (newest.cursor, _BEFORE_TYPE, newest.type, _BEFORE_JSON, text, _END)
 
 
 class Rules:
@@ -98,11 +100,11 @@ class Rules:
     def take_apart(self, sse: bytes, size: int) -> Parts | None:
         """Return the parts of an event's frame whose envelope has ``size`` bytes; None when it may not be merged."""
         before_json = len(sse) - size - len(_END)
-        id, _, type = sse[len(b"id: ") : before_json - len(_BEFORE_JSON)].partition(_BEFORE_TYPE)
+        cursor, _, type = sse[len(b"id: ") : before_json - len(_BEFORE_JSON)].partition(_BEFORE_TYPE)
         path = self._paths.get(type)
         if path is None:
             return None
-        return _parts(id, type, sse[before_json : -len(_END)], path)
+        return _parts(cursor, type, sse[before_json : -len(_END)], path)
 
 
 def parse_rule(text: str) -> tuple[str, str]:
@@ -130,13 +132,13 @@ def _checked(type: str) -> str:
     return type
 
 
-def _parts(id: bytes, type: bytes, json: bytes, path: tuple[str, ...]) -> Parts | None:
+def _parts(cursor: bytes, type: bytes, json: bytes, path: tuple[str, ...]) -> Parts | None:
     fields = _object(json)
     around = _around(bytes(fields.pop("data")), path)
     if around is None or "terminal" in fields:
         return None
     before, text, after = around
-    del fields["id"]
+    id = bytes(fields.pop("id"))
     meta = bytes(fields.pop("_meta"))
     others = _object(meta)
     others.pop("serverTimestamp", None)
@@ -144,7 +146,7 @@ def _parts(id: bytes, type: bytes, json: bytes, path: tuple[str, ...]) -> Parts 
     del fields["v"]
     head = b',"v":1,"type":%b,"data":%b' % (bytes(type_json), before)
     tail = after + b"".join([b"," + _member(name, value) for name, value in fields.items()]) + b',"_meta":'
-    return Parts(type, id, head, text, tail, meta, (head, tail, _encode(others)))
+    return Parts(type, cursor, id, head, text, tail, meta, (head, tail, _encode(others)))
 
 
 def _around(value: bytes, path: tuple[str, ...]) -> tuple[bytes, bytes, bytes] | None:

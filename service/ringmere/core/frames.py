@@ -22,12 +22,20 @@ OPENING_COMMENT = b": ok\n"
 LAST_CHUNK = b"0\r\n\r\n"
 _VERDICT = b"event: state_resync_required\n"
 
+_DATA_LINE = b"\ndata: "
+_END = b"\n\n"
+
 _encode = msgspec.json.Encoder().encode
 
 
 def event_frame(public_id: int, event: Envelope) -> bytes:
     """Return an event's frame: id, type, and its envelope on one data line (contract 5.1)."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (public_id, event.type.encode(), event.json)
+
+
+def envelope_size(frame: bytes) -> int:
+    """Return the bytes of the envelope in an event's frame. No type holds a line end, so its data line is the first."""
+    return len(frame) - frame.index(_DATA_LINE) - len(_DATA_LINE) - len(_END)
 
 
 def degraded_frame(event: Envelope) -> bytes:

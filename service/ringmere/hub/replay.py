@@ -221,7 +221,15 @@ class Replay:
                 remaining.append((wanted, future))
         self._waiting = remaining
 
-    async def read(self, position: int, time_ns: int = 0, unexpired: Callable[[], bool] | None = None) -> Batch:
+    async def read(
+        self,
+        position: int,
+        time_ns: int = 0,
+        unexpired: Callable[[], bool] | None = None,
+        *,
+        shared: bool = False,
+        max_bytes: int | None = None,
+    ) -> Batch:
         """Read one page behind ``position`` and prove it by leader reads.
 
         ``time_ns`` is the timestamp of the message at ``position``, if known: another one there now means
@@ -230,27 +238,31 @@ class Replay:
         may be of two logs, and ids of none.
 
         ``unexpired`` is given by who follows the session: it says whether what came behind ``position`` is too
-        young to have expired, so that only a full ring can have removed it.
+        young to have expired, so that only a full ring can have removed it. ``shared``: the position may be
+        another session's of the shard; this one is complete also when its oldest message stands at or before it (7.2).
         """
-        batch = await self._read(position, time_ns, unexpired)
+        batch = await self._read(position, time_ns, unexpired, shared, max_bytes or self._page_bytes)
         if self._log.epochs(self._session) != self.encoder.table:
             raise LogUnavailable("the log was replaced")
         return batch
 
-    async def _read(self, position: int, time_ns: int, unexpired: Callable[[], bool] | None) -> Batch:
-        page = await self._log.page(self._session, max(position, 1), self._page_bytes)
+    async def _read(
+        self, position: int, time_ns: int, unexpired: Callable[[], bool] | None, shared: bool, max_bytes: int
+    ) -> Batch:
+        page = await self._log.page(self._session, max(position, 1), max_bytes)
         messages = page.messages
         if position and messages and messages[0].seq == position:
             if page.more and len(messages) == 1:
                 # The position's own message left no room; what is proven below covers this page as well.
-                messages += (await self._log.page(self._session, position + 1, self._page_bytes)).messages
+                messages += (await self._log.page(self._session, position + 1, max_bytes)).messages
             if time_ns and messages[0].time_ns != time_ns:
                 await self._log.check_epoch(self._session)
                 raise LogUnavailable("the log was replaced")
             complete = await self._log.contains(self._session, position)
         else:
-            present = position > 0 and await self._log.contains(self._session, position)
+            present = not shared and position > 0 and await self._log.contains(self._session, position)
             bounds = await self._log.bounds(self._session)
+            present |= shared and 0 < bounds.first <= position
             complete = await self._nothing_lost_since(position, present, bounds, unexpired)
             if complete and bounds.stored == 0 and not messages:
                 # Nothing is due at or below the tail; a reader goes on behind it.

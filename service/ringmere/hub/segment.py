@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ringmere.core.backlog import Frame
-from ringmere.core.frames import chunked
+from ringmere.core.frames import chunked, envelope_size
 
 
 class Segment:
@@ -67,3 +67,10 @@ class Segment:
         begin = self._head + (self._ends[index - 1] if index else 0)
         raw = self._blob[begin : self._head + self.size]
         return (chunked(raw) if framed else raw), due
+
+    def frames_after(self, position: int) -> Iterator[Frame]:
+        """Cut out the events behind ``position`` again, one by one."""
+        for index in range(bisect_right(self.seqs, position), len(self.seqs)):
+            begin = self._ends[index - 1] if index else 0
+            sse = self._blob[self._head + begin : self._head + self._ends[index]]
+            yield Frame(self.seqs[index], sse, envelope_size(sse))

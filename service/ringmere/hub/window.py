@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ringmere.core.backlog import Frame
 from ringmere.core.frames import chunked
@@ -188,6 +188,13 @@ class Window:
             raw = b"".join(rest)
             blobs.append(chunked(raw) if framed else raw)
         return blobs, count + len(rest)
+
+    def frames_after(self, position: int) -> Iterator[Frame]:
+        """Return the events behind ``position`` (≥ :attr:`floor`) one by one, for readers that cannot share blobs."""
+        for segment in self._segments:
+            if segment.last > position:
+                yield from segment.frames_after(position)
+        yield from (frame for frame in self._open if frame.seq > position)
 
     def _seal(self) -> None:
         last = self._open[-1].seq
