@@ -44,7 +44,7 @@ IMAGE_COMMANDS = {"prom/prometheus": ["prometheus"]}
 
 
 def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
-    """Fill in ``${NAME:-default}`` everywhere in ``value``; no other use of ``$`` works from a clean clone, so it fails."""
+    """Fill in ``${NAME:-default}`` everywhere in ``value``; any other use of ``$`` fails."""
     if isinstance(value, dict):
         return {key: interpolated(inner, environ) for key, inner in value.items()}
     if isinstance(value, list):
