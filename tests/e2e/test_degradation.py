@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer
 from ringmere.log.shards import PROBE, event_subject, stream_name
+from support.disk import fill_up, tmpfs
 from support.gateway import GatewayProcess, gateway
 from support.nats import Cluster, api, connected, eventually, running_server
 from support.raw_http import Frame, Stream
@@ -184,36 +184,6 @@ async def test_without_a_quorum_publishers_are_refused_at_once_and_live_readers_
 
 
 # A full disk.
-
-
-@contextmanager
-def tmpfs(path: Path, size: str) -> Iterator[Path]:
-    """Mount a small file system; skip the test where that is not permitted, except in CI."""
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        reason = f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill_up(path: Path) -> None:
-    """Write a file until no byte fits any more."""
-    handle = os.open(path, os.O_CREAT | os.O_WRONLY)
-    try:
-        while True:
-            os.write(handle, bytes(65536))
-    except OSError:
-        return
-    finally:
-        os.close(handle)
 
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")

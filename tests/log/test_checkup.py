@@ -82,6 +82,7 @@ def test_the_largest_event_is_what_nats_the_stream_and_the_settings_allow() -> N
 def info(**parts: Any) -> dict[str, Any]:
     return {
         "created": "2026-01-01T00:00:00Z",
+        "ts": "2026-01-01T01:00:00Z",
         "config": {"num_replicas": 3, "max_bytes": 1000, "max_consumers": 100, **parts.pop("config", {})},
         "state": {"bytes": 10, "consumer_count": 0, "last_seq": 9, **parts.pop("state", {})},
         "cluster": {"leader": "a", "replicas": [peer("b"), peer("c")]},
@@ -98,7 +99,8 @@ def peer(name: str, **state: Any) -> dict[str, Any]:
     [
         ({"leader": "a", "replicas": [peer("b"), peer("c")]}, OK, "3 of 3"),
         ({"replicas": [peer("b"), peer("c", offline=True)]}, BAD, "no leader"),
-        ({"leader": "a", "replicas": [peer("b"), peer("c", offline=True, current=False)]}, BAD, "offline: c"),
+        ({"leader": "a", "replicas": [peer("b"), peer("c", offline=True, current=False)]}, BAD, "not heard of: c"),
+        ({"leader": "a", "replicas": [peer("b"), peer("c", active=9 * SECOND)]}, BAD, "2 of 3 copies"),
         ({"leader": "a", "replicas": [peer("b")]}, BAD, "2 of 3"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", current=False, lag=5)]}, WARN, "c by 5"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", lag=5000)]}, WARN, "c by 5000"),
@@ -147,6 +149,12 @@ def test_a_follower_that_is_silent_is_bad_whatever_its_lag_says(follows: dict[st
     [finding] = checkup.sources("S", info(**{kind: row if kind == "mirror" else [row]}))
     assert finding.level == level
     assert "O" in finding.text
+
+
+def test_a_follower_that_has_just_been_made_may_have_heard_nothing_yet() -> None:
+    row = {"name": "O", "lag": 0, "active": -1}
+    [finding] = checkup.sources("S", info(sources=[row], ts="2026-01-01T00:00:03Z"))
+    assert finding.level == OK
 
 
 def test_a_stream_that_follows_nobody_has_nothing_to_tell() -> None:

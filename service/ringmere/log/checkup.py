@@ -17,6 +17,8 @@ LAG = 1000
 """Messages that a copy or a follower may be behind."""
 SILENCE_NS = 10_000_000_000
 """Longer than ten heartbeats of a follower."""
+AWAY_NS = 5_000_000_000
+"""Longer than five heartbeats of a copy: the server calls one that was killed late, but hardly ever offline."""
 SKEW_NS = 500_000_000
 """Difference of clocks that is seen in delivery lag."""
 WRONG_CLOCK_NS = 60_000_000_000
@@ -105,10 +107,10 @@ def replicas(name: str, info: dict[str, Any]) -> Finding:
     if group.get("replicas") is not None and not leader:
         return bad("replicas", name, "no leader", "bring the missing NATS servers back: nothing is stored until then")
     present = 1 + len(others)
-    offline = [str(peer.get("name")) for peer in others if peer.get("offline")]
-    if offline:
-        left = present - len(offline)
-        text = f"{left} of {asked} copies are there; offline: {', '.join(offline)}"
+    away = [str(peer.get("name")) for peer in others if peer.get("offline") or int(peer.get("active", 0)) > AWAY_NS]
+    if away:
+        left = present - len(away)
+        text = f"{left} of {asked} copies are there; not heard of: {', '.join(away)}"
         spare = "one more loss is survived" if left - 1 > asked // 2 else "the next loss stops it"
         return bad("replicas", name, text, f"bring the server back; {spare}")
     if present < asked:
@@ -154,14 +156,17 @@ def consumers(name: str, info: dict[str, Any]) -> Finding:
 def sources(name: str, info: dict[str, Any]) -> list[Finding]:
     """Judge what a stream follows: its mirror, or its sources."""
     mirror = info.get("mirror")
-    return [_source(name, each) for each in [*([mirror] if mirror else []), *(info.get("sources") or [])]]
+    age = nanoseconds(info["ts"]) - nanoseconds(info["created"])
+    return [_source(name, each, age) for each in [*([mirror] if mirror else []), *(info.get("sources") or [])]]
 
 
-def _source(name: str, follows: dict[str, Any]) -> Finding:
+def _source(name: str, follows: dict[str, Any], age: int) -> Finding:
     of, lag, silent = follows.get("name"), int(follows.get("lag", 0)), int(follows.get("active", -1))
     error = (follows.get("error") or {}).get("description")
     if error:
         return bad("sources", name, f"cannot follow {of}: {error}", "see the NATS server's log for that stream")
+    if silent < 0 and age < SILENCE_NS:
+        return ok("sources", name, f"has just been made to follow {of}")
     # While it is cut off the lag stays what it was last.
     if silent < 0 or silent > SILENCE_NS:
         heard = "never heard of it" if silent < 0 else f"silent for {silent / 1e9:.0f} s"

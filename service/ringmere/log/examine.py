@@ -56,8 +56,10 @@ class Examination:
             todo = "allow $JS.API.INFO, see ops/nats/permissions.conf; a first start divides the store by it"
             yield warn("jetstream", "account", "the user may not see the account's limits", todo)
         except LogUnavailable as error:
-            yield no_jetstream(error)
-            return
+            refusal = no_jetstream(error)
+            yield refusal
+            if refusal.final:
+                return
         else:
             yield ok("jetstream", "account", "on")
         if version.level != OK:
