@@ -273,8 +273,10 @@ def test_probes_ask_routes_that_exist_soon_for_readiness_and_patiently_for_life(
     assert waits["livenessProbe"] >= 60
 
 
-def test_a_deploy_takes_no_pod_away_before_another_one_serves(objects: list[Object]) -> None:
+def test_a_deploy_takes_pods_away_one_by_one_when_others_serve_and_goodbyes_are_over(objects: list[Object]) -> None:
     spec = kind(objects, "Deployment")["spec"]
+    # Kubernetes refuses a deadline that is shorter.
+    assert seconds_to_end(spec["template"]) <= spec["minReadySeconds"] < spec["progressDeadlineSeconds"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     spread = spec["template"]["spec"]["topologySpreadConstraints"]
     assert {each["topologyKey"] for each in spread} == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}

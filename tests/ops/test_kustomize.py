@@ -130,7 +130,10 @@ def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(place: Path, v
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_settings_are_taken_and_a_pod_has_more_time_to_end_than_its_goodbyes_take(place: Path) -> None:
-    [pod] = pods(built(place))
+    objects = built(place)
+    [pod] = pods(objects)
+    deployment = kind(objects, "Deployment")["spec"]
+    assert seconds_to_end(pod) <= deployment["minReadySeconds"] < deployment["progressDeadlineSeconds"]
     assert settings(pod).misspelt == {}
     assert {name for name, source in settings(pod).sources.items() if source == "environment"} == {
         name.removeprefix("RINGMERE_").lower() for name in environment(pod)

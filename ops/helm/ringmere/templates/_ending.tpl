@@ -10,22 +10,25 @@
 {{- mulf $number $factor | ceil | int64 -}}
 {{- end -}}
 
-{{- /*
-What a pod needs from the order to end until it has ended: the pause in which its address goes, the goodbyes, and ten
-seconds for requests in flight and the connection to NATS.
-*/ -}}
-{{- define "ringmere.endSeconds" -}}
+{{- /* From the order to end until the last goodbye: the pause in which the pod's address goes, and the drain. */ -}}
+{{- define "ringmere.goodbyeSeconds" -}}
 {{- $given := get .Values.settings "drain_grace" | toString -}}
 {{- $unset := has $given (list "" "<nil>") -}}
 {{- $drain := include "ringmere.seconds" (ternary "20s" $given $unset) | int64 -}}
-{{- add .Values.preStopSeconds $drain 10 -}}
+{{- add .Values.preStopSeconds $drain -}}
 {{- end -}}
 
+{{- /* Ten seconds more, for requests in flight and the connection to NATS, until the pod must have ended. */ -}}
 {{- define "ringmere.terminationGrace" -}}
-{{- $needed := include "ringmere.endSeconds" . | int64 -}}
+{{- $needed := include "ringmere.goodbyeSeconds" . | int64 | add 10 -}}
 {{- $given := .Values.terminationGracePeriodSeconds | int64 -}}
 {{- if and (gt $given 0) (lt $given $needed) -}}
 {{- fail (printf "terminationGracePeriodSeconds: %d is too short: preStopSeconds, settings.drain_grace and 10 s to end are %d, or streams are cut instead of told" $given $needed) -}}
 {{- end -}}
 {{- default $needed $given -}}
+{{- end -}}
+
+{{- /* How long a new pod must be ready before the next old one goes: until the one before has said all its goodbyes. */ -}}
+{{- define "ringmere.minReady" -}}
+{{- default (include "ringmere.goodbyeSeconds" .) (.Values.minReadySeconds | int64) -}}
 {{- end -}}
