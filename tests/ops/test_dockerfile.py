@@ -23,6 +23,7 @@ from support.nats import eventually
 from support.processes import children
 from support.talk import numbers, open_stream, publish
 
+pytestmark = pytest.mark.timeout(600)
 LONG = 60.0
 BUILD_DEADLINE = 300.0
 PARSER = DockerfileParser(path=str(DOCKERFILE), cache_content=True)

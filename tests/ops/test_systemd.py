@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from support.unit import PLACE, ROOT, UNIT, service
 LONG = 60.0
 HIGHEST_EXPOSURE = 15
 """Tenths of what `systemd-analyze security` may find: 0 is a service that can do nothing, 100 one that can do all."""
+SOCKET = f"@ringmere-{secrets.token_hex(8)}"
+"""A name that is no file: the service sees none of the test's directories."""
 NOBODY = (61234, 61234)
 """A user that no file belongs to, like those that systemd makes up."""
 STATE = "/var/lib/ringmere"
@@ -36,6 +39,7 @@ EXAMPLE = (PLACE / "ringmere.env.example").read_text()
 ROWS = {row.variable: row for row in rows()}
 ANALYZE = shutil.which("systemd-analyze")
 
+pytestmark = pytest.mark.timeout(300)
 needs_systemd = pytest.mark.skipif(
     ANALYZE is None and os.environ.get("CI") != "true", reason="there is no systemd-analyze; .ci/run installs it"
 )
@@ -123,9 +127,9 @@ class Unit:
         return await asyncio.wait_for(self.process.wait(), LONG)
 
 
-def confined(place: Path, command: Sequence[str], variables: dict[str, str]) -> list[str]:
+def confined(tmp_path: Path, command: Sequence[str], variables: dict[str, str]) -> list[str]:
     """Return what runs a command under the unit's filter, as its user, on a system that it cannot change."""
-    state = place / "state"
+    state = tmp_path / "state"
     if not state.exists():
         state.mkdir(mode=0o700)
         os.chown(state, *NOBODY)
@@ -133,24 +137,22 @@ def confined(place: Path, command: Sequence[str], variables: dict[str, str]) -> 
         *system(Path(sys.prefix), ROOT / "service", ROOT / "tests", PLACE),
         *placed(state, "/var/lib/ringmere", writable=True),
     ]
-    if "NOTIFY_SOCKET" in variables:
-        flags += placed(place / "run", str(place / "run"), writable=True)
     words = [sys.executable, "-m", "support.unit", str(UNIT), *command]
     variables = {**variables, "PYTHONPATH": str(ROOT / "tests")}
     return jailed(words, flags, variables, NOBODY, STATE)
 
 
 @asynccontextmanager
-async def running(place: Path, systemd: Manager, **more: str) -> AsyncIterator[Unit]:
+async def running(tmp_path: Path, systemd: Manager, **more: str) -> AsyncIterator[Unit]:
     """Run the unit's ExecStart until the block ends."""
     [line] = SETTINGS["ExecStart"]
     _, *arguments = line.split()
     listen = f"127.0.0.1:{free_port()}"
     variables = environ(RINGMERE_LISTEN=listen, RINGMERE_DRAIN_GRACE="1s", **systemd.env, **more)
-    log = place / "log"
+    log = tmp_path / "log"
     with log.open("ab") as sink:
         process = await asyncio.create_subprocess_exec(
-            *confined(place, [str(PROGRAM), *arguments], variables),
+            *confined(tmp_path, [str(PROGRAM), *arguments], variables),
             stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink,
         )  # fmt: skip
     try:
@@ -161,22 +163,14 @@ async def running(place: Path, systemd: Manager, **more: str) -> AsyncIterator[U
             await process.wait()
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory whose part ``run`` everybody may reach, as the service manager's socket is."""
-    (tmp_path / "run").mkdir(mode=0o755)
-    return tmp_path
-
-
 @needs_jail
 @needs_systemd
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_it_serves_says_so_and_ends_in_order_within_the_fences_of_the_unit(place: Path, workers: str) -> None:
-    with manager(place / "run" / "notify") as systemd:
-        os.chmod(place / "run" / "notify", 0o666)
+async def test_it_serves_says_so_and_ends_in_order_within_the_fences_of_the_unit(tmp_path: Path, workers: str) -> None:
+    with manager(SOCKET) as systemd:
         watchdog = int(DURATION.parse(SETTINGS["WatchdogSec"][0]) * 1e6)
         more = {"RINGMERE_EMBEDDED": "true", "RINGMERE_WORKERS": workers, "WATCHDOG_USEC": str(watchdog)}
-        async with running(place, systemd, **more) as unit:
+        async with running(tmp_path, systemd, **more) as unit:
             try:
                 assert (await systemd.wait_for("READY"))["STATUS"].startswith(f"serving on {unit.url}")
             except AssertionError as error:
@@ -193,14 +187,14 @@ async def test_it_serves_says_so_and_ends_in_order_within_the_fences_of_the_unit
             assert systemd.said("STOPPING")
         # Nothing that it needs was kept from it.
         assert not re.search(r"[Nn]ot permitted|denied|file_limit_kept|Read-only", unit.log.read_text())
-        assert (place / "state" / "jetstream").is_dir()
+        assert (tmp_path / "state" / "jetstream").is_dir()
 
 
 @needs_jail
 @needs_systemd
-async def test_a_setting_that_cannot_work_ends_with_the_code_that_is_not_started_again(place: Path) -> None:
-    with manager(place / "run" / "notify") as systemd:
-        async with running(place, systemd, RINGMERE_REPLICAS="seven") as unit:
+async def test_a_setting_that_cannot_work_ends_with_the_code_that_is_not_started_again(tmp_path: Path) -> None:
+    with manager(SOCKET) as systemd:
+        async with running(tmp_path, systemd, RINGMERE_REPLICAS="seven") as unit:
             assert await unit.ended() == int(SETTINGS["RestartPreventExitStatus"][0])
             assert "RINGMERE_REPLICAS" in unit.log.read_text()
 
@@ -218,11 +212,11 @@ async def test_a_setting_that_cannot_work_ends_with_the_code_that_is_not_started
     ],
     ids=["code", "family", "resources", "privileged", "files"],
 )
-async def test_the_fences_hold(place: Path, code: str, refused: str) -> None:
+async def test_the_fences_hold(tmp_path: Path, code: str, refused: str) -> None:
     variables = environ()
     for words in (["-c", "print('free')"], ["-c", code]):
         process = await asyncio.create_subprocess_exec(
-            *confined(place, [sys.executable, *words], variables),
+            *confined(tmp_path, [sys.executable, *words], variables),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         out, _ = await asyncio.wait_for(process.communicate(), LONG)

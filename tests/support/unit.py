@@ -1,6 +1,7 @@
 """A systemd unit as a text, and its sandbox without systemd: the system calls and addresses it leaves to a process.
 
-Run as ``python -m support.unit FILE COMMAND…`` this module takes on the unit's filter and becomes the command.
+Run as ``python -m support.unit FILE COMMAND…`` this module takes on the unit's filter and becomes the command. The
+library that speaks of filters exists on Linux only, so it is not imported before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-
-import pyseccomp
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = ROOT / "ops" / "systemd"
@@ -72,6 +71,8 @@ def allowed(settings: Mapping[str, list[str]]) -> set[str]:
 
 def take_on(settings: Mapping[str, list[str]]) -> None:
     """Forbid this process, and all it becomes, what the unit forbids. There is no way back."""
+    import pyseccomp
+
     _forbid_families_and_code(settings)
     only = pyseccomp.SyscallFilter(pyseccomp.ERRNO(EPERM))
     for name in allowed(settings):
@@ -82,6 +83,8 @@ def take_on(settings: Mapping[str, list[str]]) -> None:
 
 
 def _forbid_families_and_code(settings: Mapping[str, list[str]]) -> None:
+    import pyseccomp
+
     [families] = settings["RestrictAddressFamilies"]
     kept = {FAMILIES[name] for name in families.split()}
     filter_ = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
