@@ -138,7 +138,7 @@ def confined(tmp_path: Path, command: Sequence[str], variables: dict[str, str]) 
         *placed(state, "/var/lib/ringmere", writable=True),
     ]
     words = [sys.executable, "-m", "support.unit", str(UNIT), *command]
-    variables = {**variables, "PYTHONPATH": str(ROOT / "tests")}
+    variables = {**variables, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'service'}"}
     return jailed(words, flags, variables, NOBODY, STATE)
 
 

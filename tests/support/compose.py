@@ -123,7 +123,8 @@ class Service:
         words = [self.here(word) for word in command]
         program = PROGRAMS[words[0]]() if words[0] in PROGRAMS else words[0]
         assert program is not None, f"there is no {words[0]} here"
-        return jailed([program, *words[1:]], flags, {"PATH": PATH, **environ}, self.user)
+        environ |= {"PATH": PATH, "PYTHONPATH": str(ROOT / "service")}
+        return jailed([program, *words[1:]], flags, environ, self.user)
 
     def _copied(self, source: str) -> Path:
         """Return the place of a volume: files of the repository with this service's address, or an empty directory."""
