@@ -167,11 +167,11 @@ def test_a_reader_that_is_not_evicted_is_told_of_the_overflow_and_takes_offers_a
 def test_it_knows_the_newest_event_that_was_handed_over() -> None:
     backlog = Backlog(16, MIB)
     backlog.begin(7)
-    assert (backlog.handed, backlog.last_seq) == (7, 7)
+    assert (backlog.handed, backlog.handed_event, backlog.last_seq) == (7, 0, 7)
     filled(backlog, 3)
     backlog.push_control(b"control")
     backlog.take(1)
-    assert (backlog.handed, backlog.last_seq) == (8, 10)
+    assert (backlog.handed, backlog.handed_event, backlog.last_seq) == (8, 8, 10)
     backlog.take(1000)
     assert (backlog.handed, backlog.last_seq) == (10, 10)
 
@@ -185,23 +185,36 @@ def test_events_that_will_be_read_again_are_dropped_with_the_verdicts_between_th
     filled(backlog, 4)
     backlog.take(1)
     backlog.push_control(WARNING)
-    backlog.push_control(VERDICT)
+    backlog.push_verdict(VERDICT, 9)
     filled(backlog, 1)
     assert backlog.drop_events() == 4
     assert (backlog.frames, backlog.bytes, backlog.last_seq) == (0, 0, 1)
     assert backlog.take(1000) == WARNING
 
 
-def test_a_verdict_at_the_end_is_dropped_but_one_before_an_event_or_another_frame_stays() -> None:
+def test_a_verdict_behind_which_no_event_came_is_dropped_and_one_before_an_event_stays() -> None:
     backlog = Backlog(16, MIB)
-    backlog.push_control(VERDICT)
-    filled(backlog, 1)
+    backlog.begin(5)
+    backlog.push_verdict(VERDICT, 9)
+    backlog.offer(frame(10))
     backlog.drop_trailing_verdict()
+    backlog.push_verdict(VERDICT, 20)
     backlog.push_control(WARNING)
+    assert backlog.last_seq == 20
     backlog.drop_trailing_verdict()
-    backlog.push_control(VERDICT)
-    backlog.drop_trailing_verdict()
-    assert backlog.take(1000) == VERDICT + b"<1>" + WARNING
+    assert backlog.last_seq == 10
+    assert backlog.take(1000) == VERDICT + b"<10>" + WARNING
+
+
+def test_a_verdict_takes_the_place_of_one_that_no_event_has_followed() -> None:
+    backlog = Backlog(16, MIB)
+    backlog.begin(5)
+    backlog.push_verdict(b"first", 9)
+    backlog.push_verdict(b"second", 12)
+    assert (backlog.last_seq, backlog.handed) == (12, 5)
+    assert not backlog.idle
+    assert backlog.take(1000) == b"second"
+    assert (backlog.handed, backlog.handed_event, backlog.idle) == (12, 0, True)
 
 
 class Model:

@@ -196,13 +196,10 @@ async def test_a_second_loss_with_no_event_since_the_first_names_the_same_last_e
         client = await w.connect()
         w.put(1)
         await arrived(client, 1)
-        feed = w.hub.channels[0].feed
-        feed._lose()
-        feed.last = 10
-        feed._tell_loss(11)
-        feed._lose()
-        feed.last = 20
-        feed._tell_loss(21)
+        channel = w.hub.channels[0]
+        for last in (10, 20):
+            channel.feed.last = last
+            channel.push_gap(last + 1)
         await w.settle()
         assert [verdict["lastDeliveredId"] for verdict in client.of("state_resync_required")] == [1, 1]
 

@@ -385,29 +385,39 @@ async def test_asking_for_it_without_rules_changes_nothing() -> None:
 
 def test_a_turn_is_taken_up_to_the_event_that_finds_no_room() -> None:
     backlog = Backlog(16, MIB)
-    verdict = Frame(0, control_frame("state_resync_required", {}, 1), 0)
-    turn = [verdict, *(Frame(seq, b"x", 10 * seq) for seq in range(1, 20)), verdict]
+    notice = Frame(0, control_frame("log_degraded", {}, 1), 0)
+    turn = [notice, *(Frame(seq, b"x", 10 * seq) for seq in range(1, 20)), notice]
     warned: list[int] = []
     taken = take_turn(backlog, turn, lambda: warned.append(backlog.last_seq))
-    assert taken == Taken(10 * sum(range(1, 17)), 0, 3, CloseReason.QUEUE_OVERFLOW, 170)
+    assert taken == Taken(10 * sum(range(1, 17)), 0, 16, 3, CloseReason.QUEUE_OVERFLOW, 170)
     assert warned == [12]
     assert len(backlog.queue) == 17
 
 
 def test_who_falls_back_keeps_the_notices_of_the_rest_but_no_verdict_that_the_log_will_give_again() -> None:
     backlog = Backlog(16, MIB, CATCHUP)
-    verdict = Frame(0, control_frame("state_resync_required", {}, 1), 0)
     notice = Frame(0, control_frame("log_degraded", {}, 1), 0)
     take_turn(backlog, [Frame(seq, b"<%d>" % seq, 1) for seq in range(1, 17)], lambda: None)
-    taken = take_turn(backlog, [verdict, Frame(20, b"<20>", 1), notice, verdict, Frame(22, b"<22>", 1)], lambda: None)
-    assert taken == Taken(0, 0, 2, CloseReason.QUEUE_OVERFLOW, 1)
+    backlog.push_verdict(control_frame("state_resync_required", {}, 1), 19)
+    taken = take_turn(backlog, [Frame(20, b"<20>", 1), notice, Frame(22, b"<22>", 1)], lambda: None)
+    assert taken == Taken(0, 0, 0, 2, CloseReason.QUEUE_OVERFLOW, 1)
+    assert backlog.last_seq == 16
     assert backlog.take(MIB) == b"".join(b"<%d>" % seq for seq in range(1, 17)) + notice.sse
 
 
 def test_three_times_in_a_minute_is_too_often() -> None:
     overtakes = Overtakes()
     seen = []
-    for now in (0.0, 59.0, 61.0, 118.9, 119.0):
-        overtakes.note(now)
+    for last_id, now in enumerate((0.0, 59.0, 61.0, 118.9, 119.0)):
+        overtakes.note(now, last_id)
         seen.append(overtakes.too_many())
     assert seen == [False, False, False, True, True]
+
+
+def test_a_loss_that_grows_with_no_event_in_between_counts_once() -> None:
+    overtakes = Overtakes()
+    for last_id in (0, 7, 7, 7):
+        overtakes.note(1.0, last_id)
+    assert not overtakes.too_many()
+    overtakes.note(2.0, 8)
+    assert overtakes.too_many()

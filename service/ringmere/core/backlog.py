@@ -13,7 +13,6 @@ from collections import deque
 import msgspec
 
 from ringmere.core.coalesce import Parts, Rules, Run
-from ringmere.core.frames import is_verdict
 from ringmere.core.reasons import CloseReason
 
 
@@ -28,6 +27,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     """One encoded frame: its event's ``seq``, SSE bytes, and envelope size in bytes.
 
     A control frame has neither ``seq`` nor ``size``; an event that was not stored has no ``seq`` (contract 8.2).
+    A verdict in a backlog has no ``size``; its ``seq`` is the position behind which the stream goes on.
 
     Windows hold many of these for long; the garbage collector need not look at what cannot form a cycle.
     """
@@ -85,6 +85,7 @@ class Backlog:
         "evicted",
         "frames",
         "handed",
+        "handed_event",
         "last_seq",
         "max_bytes",
         "max_frames",
@@ -105,9 +106,11 @@ class Backlog:
         self.frames = 0
         self.bytes = 0
         self.last_seq = 0
-        """The newest event that was accepted."""
+        """How far all that was accepted leads: to its newest event, or to where a verdict behind that one goes on."""
         self.handed = 0
-        """The newest event that was taken out, or what :meth:`begin` said."""
+        """How far what was taken out leads, or what :meth:`begin` said."""
+        self.handed_event = 0
+        """The newest event that was taken out since :meth:`begin`, 0 before the first."""
         self.merged = 0
         """Events that have become part of the one before them."""
         self.state = State.OK
@@ -115,9 +118,15 @@ class Backlog:
         self._rules = rules or None
         self._run: Run | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued that moves the reader on: no event, no verdict."""
+        return not self.frames and not any(frame.seq for frame in self.queue)
+
     def begin(self, seq: int) -> None:
-        """Start to queue behind ``seq``, the newest event that went another way; only while nothing is queued."""
+        """Start to queue behind ``seq``, the newest event that went another way; only while it is :attr:`idle`."""
         self.last_seq = self.handed = seq
+        self.handed_event = 0
 
     def offer(self, frame: Frame) -> CloseReason | bool:
         """Offer one event. Return why there is no room for it, or whether a warning is due right behind it.
@@ -186,6 +195,16 @@ class Backlog:
         self._close_run()
         self.queue.append(Frame(0, sse, 0))
 
+    def push_verdict(self, sse: bytes, position: int) -> None:
+        """Queue a verdict behind which the stream goes on at ``position``.
+
+        A verdict behind which no event was accepted is taken back for it: the newer one says all of it.
+        """
+        self.drop_trailing_verdict()
+        self._close_run()
+        self.queue.append(Frame(position, sse, 0))
+        self.last_seq = position
+
     def take(self, limit: int) -> bytes:
         """Remove frames from the front until about ``limit`` bytes are joined, at least one; return them joined."""
         parts: list[bytes] = []
@@ -199,25 +218,32 @@ class Backlog:
             if frame.size:
                 self.frames -= 1
                 self.bytes -= frame.size
-                self.handed = frame.seq or self.handed
+                self.handed_event = frame.seq or self.handed_event
+            self.handed = frame.seq or self.handed
         return b"".join(parts)
 
     def drop_events(self) -> int:
         """Forget the events, to be read again behind :attr:`handed`; return how many. Control frames stay.
 
-        A verdict between them goes too: whoever reads again meets its gap again. What was not stored is lost.
+        Verdicts go too: whoever reads again meets their gaps again. What was not stored is lost.
         """
         dropped = self.frames
         self._run = None
-        self.queue = deque([frame for frame in self.queue if not frame.size and not is_verdict(frame.sse)])
+        self.queue = deque([frame for frame in self.queue if not frame.size and not frame.seq])
         self.frames = self.bytes = 0
         self.last_seq = self.handed
         return dropped
 
     def drop_trailing_verdict(self) -> None:
-        """Forget a verdict behind which nothing was accepted: whoever reads on from the log meets its gap."""
-        if self.queue and not self.queue[-1].seq and is_verdict(self.queue[-1].sse):
-            self.queue.pop()
+        """Forget a verdict behind which no event was accepted: whoever reads on from the log meets its gap."""
+        for index in range(len(self.queue) - 1, -1, -1):
+            frame = self.queue[index]
+            if frame.size:
+                return
+            if frame.seq:
+                del self.queue[index]
+                self.last_seq = next((other.seq for other in reversed(self.queue) if other.seq), self.handed)
+                return
 
     def clear(self) -> None:
         """Forget all frames (the reader is gone)."""

@@ -20,7 +20,6 @@ It has no blank line: some clients report an empty event at each blank line once
 """
 OPENING_COMMENT = b": ok\n"
 LAST_CHUNK = b"0\r\n\r\n"
-_VERDICT = b"event: state_resync_required\n"
 
 _DATA_LINE = b"\ndata: "
 _END = b"\n\n"
@@ -47,11 +46,6 @@ def control_frame(type: str, data: Mapping[str, Any], timestamp_ms: int) -> byte
     """Return a control frame: never an ``id:`` line, so it cannot move a cursor (contract 5.2)."""
     body = {"v": 1, "type": type, "data": data, "_meta": {"serverTimestamp": timestamp_ms}}
     return b"event: %b\ndata: %b\n\n" % (type.encode(), _encode(body))
-
-
-def is_verdict(frame: bytes) -> bool:
-    """Say whether a frame is a ``state_resync_required``, which stands for a gap at its place."""
-    return frame.startswith(_VERDICT)
 
 
 def with_retry(retry_ms: int, frame: bytes) -> bytes:

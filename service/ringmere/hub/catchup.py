@@ -13,6 +13,7 @@ from ringmere.core.cursor import Outcome
 from ringmere.core.errors import LogUnavailable
 from ringmere.core.frames import control_frame
 from ringmere.hub.lagging import Overtakes
+from ringmere.hub.notices import resync_required
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.segment import Segment
 
@@ -26,11 +27,10 @@ MAX_OVERTAKEN = 3
 
 
 class Gap(NamedTuple):
-    """A verdict that must be told before the next event: the fields of its frame that are known already."""
+    """A verdict that must be told before the next event; where it begins and ends is known when it is told."""
 
     reason: Outcome
     detail: str | None
-    last_delivered_id: int
 
 
 class Plan(NamedTuple):
@@ -56,7 +56,6 @@ class CatchUp:
         "_announce",
         "_began",
         "_gap",
-        "_last_id",
         "_outlet",
         "_overtaken",
         "_overtakes",
@@ -66,23 +65,28 @@ class CatchUp:
         "_source",
         "_whole_ring",
         "channel",
+        "last_id",
         "position",
         "replayed",
     )
 
-    def __init__(self, channel: Channel, plan: Plan, overtakes: Overtakes | None = None) -> None:
-        """``overtakes`` is for a reader that was live and has fallen back: it may come too late once too often."""
+    def __init__(self, channel: Channel, plan: Plan, last_id: int, overtakes: Overtakes | None = None) -> None:
+        """``last_id`` is the last event that was accepted for the reader, or where it begins.
+
+        ``overtakes`` is for one that was live and has fallen back: it may come too late once too often.
+        """
         self.channel = channel
         self._overtakes = overtakes
         self.position = plan.position
         """Everything up to this sequence has been handed to the outlet."""
+        self.last_id = last_id
+        """The id of the last event that was, or what the reader came with."""
         self.replayed = 0
         self._point = plan.point
         self._gap = plan.gap
         self._whole_ring = plan.whole_ring
         self._quiet = plan.whole_ring and plan.gap is None
         self._announce = plan.announce
-        self._last_id = 0
         self._source = "window"
         self._began = time.monotonic()
         self._outlet: Outlet | None = None
@@ -100,11 +104,12 @@ class CatchUp:
         self._gap = self._gap or plan.gap
         self._quiet = self._whole_ring and self._gap is None
 
-    def step_back(self, position: int) -> bool:
-        """Begin again behind an earlier ``position``; say whether that one is still to be read on from."""
+    def step_back(self, position: int, last_id: int) -> bool:
+        """Begin again behind an earlier ``position`` and event; say whether that one is still to be read on from."""
         if self._whole_ring or self._gap is not None:
             return False
         self.position = position
+        self.last_id = last_id
         return True
 
     def join_at_once(self, outlet: Outlet) -> bool:
@@ -190,7 +195,7 @@ class CatchUp:
     def _note_gap(self) -> None:
         """Something behind the position is gone: a verdict is due, unless one is due already or none is wanted."""
         if self._gap is None and not self._quiet:
-            self._gap = Gap(Outcome.RING_EVICTED, None, self.channel.id_of(self.position))
+            self._gap = Gap(Outcome.RING_EVICTED, None)
 
     def _remember(self, segment: Segment, generation: int) -> None:
         """Let the window reach further back, unless the log behind the page has changed since it was read."""
@@ -209,7 +214,7 @@ class CatchUp:
             else:
                 outlet.send(data)
             self.replayed += events
-            self._last_id = self.channel.id_of(segment.seqs[-1])
+            self.last_id = self.channel.id_of(segment.seqs[-1])
         self.position = max(self.position, segment.last)
 
     def _join(self, earliest: int) -> None:
@@ -219,7 +224,7 @@ class CatchUp:
         """
         channel, outlet = self.channel, self._outlet
         assert outlet is not None
-        self._tell_gap(channel.window.first_after(self.position) or earliest)
+        self._tell_gap(channel.window.first_after(self.position) or max(earliest, self.position + 1))
         framed = outlet.writable and outlet.framed
         blobs, events = channel.window.since(self.position, framed)
         for blob in blobs:
@@ -229,7 +234,7 @@ class CatchUp:
                 outlet.send(blob)
         if events:
             self.replayed += events
-            self._last_id = channel.id_of(channel.window.last_event)
+            self.last_id = channel.id_of(channel.window.last_event)
         self.position = max(self.position, channel.last)
         if self._announce:
             self._complete(outlet)
@@ -243,20 +248,15 @@ class CatchUp:
         if gap is None or self._outlet is None:
             return
         if self._overtakes is not None and gap.reason is Outcome.RING_EVICTED:
-            self._overtakes.note(asyncio.get_running_loop().time())
-        data: dict[str, Any] = {"reason": gap.reason.value}
-        if gap.detail:
-            data["detail"] = gap.detail
-        data["lastDeliveredId"] = gap.last_delivered_id
-        data["earliestAvailableId"] = self.channel.id_of(earliest)
-        self._outlet.send(control_frame("state_resync_required", data, time.time_ns() // 1_000_000))
+            self._overtakes.note(asyncio.get_running_loop().time(), self.last_id)
+        self._outlet.send(resync_required(gap.reason.value, gap.detail, self.last_id, self.channel.id_of(earliest)))
         self.channel.hub.observer.resync(self.channel.session, gap.reason.value, gap.detail)
 
     def _complete(self, outlet: Outlet) -> None:
         self._announce = False
         data: dict[str, Any] = {"replayedCount": self.replayed}
         if self.replayed:
-            data["lastReplayedEventId"] = self._last_id
+            data["lastReplayedEventId"] = self.last_id
         outlet.send(control_frame("replay_complete", data, time.time_ns() // 1_000_000))
         seconds = time.monotonic() - self._began
         self.channel.hub.observer.replayed(self.channel.session, self.replayed, self._source, seconds)

@@ -7,12 +7,11 @@ reader as one blob; the window keeps it for readers that come back.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.backlog import Frame
 from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds, split_id
-from ringmere.core.frames import chunked, control_frame
+from ringmere.core.frames import chunked
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.catchup import Gap, Plan
 from ringmere.hub.feed import Feed
@@ -51,6 +50,8 @@ class Channel:
         """Sequence up to which live readers have been handed everything."""
         self.events = 0
         """Events accepted since the channel began."""
+        self.last_event = self.turns = 0
+        """The newest stored event that live readers have been handed, and in how many turns they were handed any."""
         self.closed = False
         """Whether the newest event is terminal (contract 2.9)."""
         self.active_at = 0.0
@@ -147,18 +148,15 @@ class Channel:
         if self._turn_bytes >= self.hub.limits.turn_bytes:
             self.flush()
 
-    def push_gap(self, last: int, earliest: int) -> None:
-        """Put a ``ring_evicted`` verdict into the live stream: between ``last`` and ``earliest`` something is gone."""
+    def push_gap(self, earliest: int) -> None:
+        """Tell live readers that something before ``earliest`` is gone, each from the last event that it has."""
         self.flush()
         self.window.reset(earliest - 1)
         self.replay.forget()
         self.closed = False
-        data = {
-            "reason": Outcome.RING_EVICTED.value,
-            "lastDeliveredId": self.id_of(last),
-            "earliestAvailableId": self.id_of(earliest),
-        }
-        self._push(Frame(0, control_frame("state_resync_required", data, time.time_ns() // 1_000_000), 0))
+        for reader in self.readers:
+            reader.overtaken(self.id_of(earliest), self.last)
+        self.flushed = self.last
         self.hub.observer.resync(self.session, Outcome.RING_EVICTED.value, None)
 
     def _push(self, frame: Frame) -> None:
@@ -172,6 +170,7 @@ class Channel:
         self.flush()
         reached = {}
         for reader in self.members:
+            reader.settle()
             position = reader.reached
             last_id = self.id_of(position) or reader.start_id or 0
             reached[reader] = Reached(last_id, position or split_id(last_id)[1])
@@ -189,8 +188,7 @@ class Channel:
             elif self.table.known(last_id):
                 reader.rewind(Plan(position))
             else:
-                gap = Gap(Outcome.EPOCH_RESET, "epoch_mismatch", last_id)
-                reader.rewind(Plan(0, gap, whole_ring=True))
+                reader.rewind(Plan(0, Gap(Outcome.EPOCH_RESET, "epoch_mismatch"), whole_ring=True))
 
     def purged(self) -> None:
         """A purge was recorded: what is remembered goes."""
@@ -230,6 +228,8 @@ class Channel:
         self.flushed = self.last
         events = [frame for frame in turn if frame.seq]
         if events:
+            self.turns += 1
+            self.last_event = events[-1].seq
             self.window.add(events, self.feed.last_time_ns)
             self.active_at = self.feed.confirmed_at = self._now()
         count = len(events) if len(events) == len(turn) else sum(1 for frame in turn if frame.size)

@@ -54,10 +54,8 @@ class Feed:
         """The turn is full; messages are parked until the next one."""
         self._parking = Parking(channel.hub.limits.parked_bytes)
         self._suspect = False
-        self._lost_from: int | None = None
-        """What readers have behind which something is gone that they have not been told of yet."""
-        self._told = (0, -1)
-        """What the newest verdict named as the last event, and how many events the channel had then."""
+        self._untold_loss = False
+        """Something is gone that readers have not been told of yet."""
         self._purge_unseen = False
         """A purge may have removed messages behind ``last``."""
         self._next_table: EpochTable | None = None
@@ -126,7 +124,8 @@ class Feed:
                 self._start_fill()
         elif previous <= self.last:
             if not self._loss_excluded():
-                self._lose()
+                self._untold_loss = True
+                self.last = seq - 1
                 self._tell_loss(seq)
             self.last, self.last_time_ns = seq, time_ns
             self._channel.accept(seq, time_ns, payload)
@@ -232,7 +231,7 @@ class Feed:
 
     def _take(self, batch: Batch) -> None:
         if batch.gap:
-            self._lose()
+            self._untold_loss = True
             if batch.start > self.last:
                 self.last, self.last_time_ns = batch.start, 0
         if batch.frames:
@@ -242,19 +241,11 @@ class Feed:
         self._channel.take(batch)
         self._hub.observer.gap_filled(self._session, len(batch.frames))
 
-    def _lose(self) -> None:
-        """Note that something is gone behind what readers have; after a verdict without an event that is the same."""
-        if self._lost_from is None:
-            told_from, events = self._told
-            self._lost_from = told_from if events == self._channel.events else self.last
-
     def _tell_loss(self, earliest: int) -> None:
         """Put one verdict before what follows a loss, however many pages retention took meanwhile."""
-        if self._lost_from is not None:
-            lost_from, self._lost_from = self._lost_from, None
-            self._told = (lost_from, self._channel.events)
-            self._purge_unseen = False
-            self._channel.push_gap(lost_from, earliest)
+        if self._untold_loss:
+            self._untold_loss = self._purge_unseen = False
+            self._channel.push_gap(earliest)
 
     # -- another epoch ---------------------------------------------------------------------------------
 
@@ -273,9 +264,8 @@ class Feed:
         stored, tail = await self._look()
         if self._next_table is not table:
             return
-        self._next_table = self._lost_from = None
-        self._told = (0, -1)
-        self._purge_unseen = False
+        self._next_table = None
+        self._untold_loss = self._purge_unseen = False
         reached = self._channel.change_table(table)
         self._begin_at(stored, tail)
         self._channel.rewind_readers(reached)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ringmere.core.backlog import Backlog, Frame, Overflow
-from ringmere.core.frames import is_verdict
 from ringmere.core.limits import MAX_OVERTAKES, OVERTAKES_WITHIN
 from ringmere.core.reasons import CloseReason
 
@@ -15,12 +14,14 @@ from ringmere.core.reasons import CloseReason
 class Taken(NamedTuple):
     """What a backlog took of a turn: ``size`` bytes more than before, ``merged`` events inside of others.
 
-    ``reason`` says why there was no room for the rest, None when there was; ``left`` counts the events of the
-    rest, ``event_bytes`` is the size of its first.
+    ``last`` is the newest event's sequence, 0 when it took none that has one. ``reason`` says why there was no
+    room for the rest, None when there was; ``left`` counts the events of the rest, ``event_bytes`` is the size
+    of its first.
     """
 
     size: int
     merged: int
+    last: int = 0
     left: int = 0
     reason: CloseReason | None = None
     event_bytes: int = 0
@@ -28,7 +29,7 @@ class Taken(NamedTuple):
 
 def take_turn(backlog: Backlog, turn: Sequence[Frame], warn: Callable[[], None]) -> Taken:
     """Offer a turn's frames in their order; ``warn`` is called where a warning is due, right behind the event."""
-    size, merged = backlog.bytes, backlog.merged
+    size, merged, last = backlog.bytes, backlog.merged, 0
     for index, frame in enumerate(turn):
         if not frame.size:
             backlog.push_control(frame.sse)
@@ -39,31 +40,38 @@ def take_turn(backlog: Backlog, turn: Sequence[Frame], warn: Callable[[], None])
             if backlog.overflow is Overflow.CATCHUP:
                 _keep_notices(backlog, rest)
             left = sum(1 for frame in rest if frame.size)
-            return Taken(backlog.bytes - size, backlog.merged - merged, left, answer, frame.size)
+            return Taken(backlog.bytes - size, backlog.merged - merged, last, left, answer, frame.size)
+        last = frame.seq or last
         if answer:
             warn()
-    return Taken(backlog.bytes - size, backlog.merged - merged)
+    return Taken(backlog.bytes - size, backlog.merged - merged, last)
 
 
 def _keep_notices(backlog: Backlog, rest: Sequence[Frame]) -> None:
-    """Queue the control frames of a turn's rest, whose events will come from the log, and with them the verdicts."""
+    """Queue the control frames of a turn's rest, whose events will come from the log.
+
+    So will the verdict that nothing was accepted behind.
+    """
     backlog.drop_trailing_verdict()
     for frame in rest:
-        if not frame.size and not is_verdict(frame.sse):
+        if not frame.size:
             backlog.push_control(frame.sse)
 
 
 class Overtakes:
     """Remembers when retention overtook a reader that reads the log at its own pace (contract 6.7)."""
 
-    __slots__ = ("_times",)
+    __slots__ = ("_last_id", "_times")
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=MAX_OVERTAKES)
+        self._last_id = -1
 
-    def note(self, now: float) -> None:
-        """It happened; ``now`` in seconds."""
-        self._times.append(now)
+    def note(self, now: float, last_id: int) -> None:
+        """It happened behind ``last_id``; ``now`` in seconds. Twice behind one event is one loss that has grown."""
+        if last_id != self._last_id:
+            self._last_id = last_id
+            self._times.append(now)
 
     def too_many(self) -> bool:
         """Say whether the newest ones came so close together that the reader will never catch up."""

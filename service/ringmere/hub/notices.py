@@ -26,6 +26,14 @@ def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int, ev
     return _frame("client_evicted", data)
 
 
+def resync_required(reason: str, detail: str | None, last_id: int, earliest_id: int) -> bytes:
+    """Return the verdict that stands for a loss at its place: after ``last_id``, before ``earliest_id`` (4.7)."""
+    data: dict[str, Any] = {"reason": reason}
+    if detail:
+        data["detail"] = detail
+    return _frame("state_resync_required", {**data, "lastDeliveredId": last_id, "earliestAvailableId": earliest_id})
+
+
 def internal_fault() -> bytes:
     """Return the last frame of a stream that a fault of this program ends; its client comes back and reads on."""
     data = {"error": "internal error", "errorKind": CloseReason.INTERNAL.label, "retryAfterMs": FAULT_RETRY_MS}

@@ -24,12 +24,13 @@ class Outlet:
     What its backlog holds counts in the instance's sum until :meth:`uncount`.
     """
 
-    __slots__ = ("_channel", "_counted", "_retry_ms", "_stream_id", "backlog", "framed", "sink", "write")
+    __slots__ = ("_behind", "_channel", "_counted", "_retry_ms", "_stream_id", "backlog", "framed", "sink", "write")
 
     def __init__(self, channel: Channel, stream_id: str, sink: Sink, retry_ms: int, backlog: Backlog) -> None:
         self._channel = channel
         self._stream_id = stream_id
         self._counted = True
+        self._behind = 0
         self.sink = sink
         self.framed = sink.framed
         self.write: Callable[[bytes], None] = sink.write
@@ -77,14 +78,32 @@ class Outlet:
         else:
             self.backlog.push_control(raw)
 
-    def fill(self, turn: Sequence[Frame], before: int) -> Taken:
+    def verdict(self, raw: bytes, before: int, last_id: int, position: int) -> None:
+        """Send a verdict behind what is queued; the stream then goes on at ``position``. See :meth:`fill`."""
+        if self.writable:
+            self.send(raw)
+        else:
+            self._queue_behind(before, last_id)
+            self.backlog.push_verdict(raw, position)
+
+    def _queue_behind(self, before: int, last_id: int) -> None:
+        if self.backlog.idle:
+            self.backlog.begin(before)
+            self._behind = last_id
+
+    @property
+    def handed_id(self) -> int:
+        """The id of the last event that reader was given and that is not queued any more."""
+        return self._channel.id_of(self.backlog.handed_event) or self._behind
+
+    def fill(self, turn: Sequence[Frame], before: int, last_id: int) -> Taken:
         """Queue a turn that the transport does not take now, as far as there is room (contract 6.3, 6.4).
 
-        ``before`` is the newest sequence that the reader has, if nothing is queued.
+        ``before`` and ``last_id`` are the newest sequence that the reader has, and its last event, if nothing
+        is queued.
         """
         backlog, hub = self.backlog, self._channel.hub
-        if not backlog.frames:
-            backlog.begin(before)
+        self._queue_behind(before, last_id)
         taken = take_turn(backlog, turn, self._warn)
         hub.backlog_bytes += taken.size
         if taken.merged:

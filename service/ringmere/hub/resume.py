@@ -25,7 +25,7 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     verdict = await _judge(channel, cursor, sequence, options.epoch_birth)
     label = verdict.outcome.value
     if verdict.is_gap:
-        gap = Gap(verdict.outcome, verdict.detail, cursor)
+        gap = Gap(verdict.outcome, verdict.detail)
         return Plan(0, gap, whole_ring=True, announce=True, verdict=label)
     if sequence and await _at_the_end(channel, sequence):
         return None
