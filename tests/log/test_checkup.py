@@ -101,6 +101,16 @@ def peer(name: str, **state: Any) -> dict[str, Any]:
         ({"replicas": [peer("b"), peer("c", offline=True)]}, BAD, "no leader"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", offline=True, current=False)]}, BAD, "not heard of: c"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", active=9 * SECOND)]}, BAD, "2 of 3 copies"),
+        ({"leader": "a", "replicas": [peer("b"), peer("c", current=False, active=0)]}, BAD, "not heard of: c"),
+        (
+            {
+                "leader": "a",
+                "leader_since": "2026-01-01T00:59:58Z",
+                "replicas": [peer("b"), peer("c", current=False, active=0)],
+            },
+            WARN,
+            "c by 0",
+        ),
         ({"leader": "a", "replicas": [peer("b")]}, BAD, "2 of 3"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", current=False, lag=5)]}, WARN, "c by 5"),
         ({"leader": "a", "replicas": [peer("b"), peer("c", lag=5000)]}, WARN, "c by 5000"),

@@ -107,7 +107,8 @@ def replicas(name: str, info: dict[str, Any]) -> Finding:
     if group.get("replicas") is not None and not leader:
         return bad("replicas", name, "no leader", "bring the missing NATS servers back: nothing is stored until then")
     present = 1 + len(others)
-    away = [str(peer.get("name")) for peer in others if peer.get("offline") or int(peer.get("active", 0)) > AWAY_NS]
+    led = nanoseconds(info["ts"]) - nanoseconds(group.get("leader_since") or info["created"])
+    away = [str(peer.get("name")) for peer in others if _is_away(peer, led)]
     if away:
         left = present - len(away)
         text = f"{left} of {asked} copies are there; not heard of: {', '.join(away)}"
@@ -121,6 +122,13 @@ def replicas(name: str, info: dict[str, Any]) -> Finding:
         todo = "run it again; a copy that does not catch up has a slow disk or network"
         return warn("replicas", name, f"copies are behind: {', '.join(late)}", todo)
     return ok("replicas", name, f"{present} of {asked}, all up to date" if asked > 1 else "one copy")
+
+
+def _is_away(peer: dict[str, Any], led_ns: int) -> bool:
+    """Say whether a copy is gone: the leader, which has led for ``led_ns``, has not heard of it for long, or never."""
+    silent = int(peer.get("active", 0))
+    never = silent == 0 and not peer.get("current", False) and led_ns > AWAY_NS
+    return bool(peer.get("offline")) or silent > AWAY_NS or never
 
 
 def _is_late(peer: dict[str, Any]) -> bool:

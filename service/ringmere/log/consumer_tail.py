@@ -38,7 +38,7 @@ from ringmere.log.connect import Connection
 from ringmere.log.following import Following
 from ringmere.log.leader import Leader
 from ringmere.log.places import Place
-from ringmere.log.port import LiveSink, TraceSink
+from ringmere.log.port import LiveSink, NewsSink, TraceSink
 from ringmere.log.session_tail import SessionTail
 from ringmere.log.shards import event_subject, stream_name
 
@@ -72,6 +72,7 @@ class ShardTail:
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._sessions: dict[bytes, tuple[SessionTail, ...]] = {}
+        self._news: tuple[tuple[Callable[[str], bool], NewsSink], ...] = ()
         self._following: Following | None = None
         self._begun = False
         """There is a position to go on from."""
@@ -101,6 +102,28 @@ class ShardTail:
         tail.begin(found.stored.seq if found is not None else 0)
         return tail
 
+    async def watch(self, wanted: Callable[[str], bool], sink: NewsSink) -> Callable[[], None]:
+        """Tell of messages of wanted sessions; return what ends it. Raises ``LogUnavailable``."""
+        row = (wanted, sink)
+
+        def leave() -> None:
+            self._news = tuple(other for other in self._news if other is not row)
+            self._linger()
+
+        self._news = (*self._news, row)
+        try:
+            await self._ready()
+        except BaseException:
+            leave()
+            raise
+        return leave
+
+    def _tell_news(self, subject: bytes, seq: int) -> None:
+        session = subject.rpartition(b".")[2].decode()
+        for wanted, sink in self._news:
+            if wanted(session):
+                sink(session, seq)
+
     def _leave(self, tail: SessionTail) -> None:
         """Forget a tail; the consumer goes a while after the last one."""
         left = tuple(other for other in self._sessions.get(tail.subject, ()) if other is not tail)
@@ -108,7 +131,11 @@ class ShardTail:
             self._sessions[tail.subject] = left
         else:
             self._sessions.pop(tail.subject, None)
-        if not self._sessions and self._leaving is None and self._begun:
+        self._linger()
+
+    def _linger(self) -> None:
+        """Let the consumer go after a while when nobody needs it any more."""
+        if not self._sessions and not self._news and self._leaving is None and self._begun:
             self._leaving = self._loop.call_later(LINGER, self.stop)
 
     def stop(self) -> None:
@@ -249,6 +276,8 @@ class ShardTail:
             self._breaks += 1
         self._position = seq
         self._time = time
+        if self._news:
+            self._tell_news(subject, seq)
         tails = self._sessions.get(subject)
         if tails is not None:
             time_ns = int(time)
@@ -268,6 +297,18 @@ class ShardTail:
         return False
 
 
+class Watch:
+    """A watch over all shards; ``leaves`` end it in each."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """End it."""
+        for leave in self.leaves:
+            leave()
+
+
 class ConsumerTails:
     """The consumer tail of all shards of an instance."""
 
@@ -281,6 +322,17 @@ class ConsumerTails:
         Raises ``LogUnavailable``.
         """
         return await self._shards[place.shard].subscribe(place, sink, traces)
+
+    async def watch(self, wanted: Callable[[str], bool], sink: NewsSink) -> Watch:
+        """Tell of messages of wanted sessions in all shards; raises ``LogUnavailable``."""
+        watch = Watch()
+        try:
+            for shard in self._shards:
+                watch.leaves.append(await shard.watch(wanted, sink))
+        except BaseException:
+            watch.close()
+            raise
+        return watch
 
     async def close(self) -> None:
         """Let all consumers go."""

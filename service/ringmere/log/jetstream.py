@@ -21,6 +21,7 @@ from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.limits import Limits
 from ringmere.log import query
 from ringmere.log import tail as republished
+from ringmere.log.across import Across
 from ringmere.log.append import Appender
 from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
@@ -108,7 +109,7 @@ def _chosen_tail(settings: LogSettings, shards: list[ShardInfo]) -> str:
     return "republish" if all(shard.republishes for shard in shards) else "consumer"
 
 
-class JetStreamLog:
+class JetStreamLog(Across):
     """Keeps the promises of :class:`ringmere.log.port.Log`. Made by :func:`open_log`."""
 
     def __init__(
@@ -116,6 +117,7 @@ class JetStreamLog:
     ) -> None:
         self.ring_size = settings.ring_size
         self.log_ttl = settings.log_ttl
+        self.shards = settings.shards
         self.connection = connection
         self.tail = tail
         """Where live messages come from: ``republish`` or ``consumer``."""

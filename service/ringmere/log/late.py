@@ -6,16 +6,18 @@ already know how to say. From then on all calls go to the log that has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import LogUnavailable, RingmereError
 from ringmere.log.port import (
+    Answerer,
     Appended,
     Head,
     LiveSink,
     Log,
     LogListener,
+    NewsSink,
     Page,
     Row,
     SessionPage,
@@ -77,6 +79,35 @@ class LateLog:
         if self._log is None:
             raise LogUnavailable("NATS has not answered yet", retry_after=RETRY_AFTER)
         return self._log
+
+    @property
+    def shards(self) -> int:
+        """See :meth:`Log.shards`."""
+        return self._there().shards
+
+    def table(self, shard: int) -> EpochTable:
+        """See :meth:`Log.table`."""
+        return self._there().table(shard)
+
+    async def newest(self, shard: int) -> int:
+        """See :meth:`Log.newest`."""
+        return await self._there().newest(shard)
+
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """See :meth:`Log.names`."""
+        return await self._there().names(prefix, limit)
+
+    async def watch(self, wanted: Callable[[str], bool], sink: NewsSink) -> Tail:
+        """See :meth:`Log.watch`."""
+        return await self._there().watch(wanted, sink)
+
+    async def serve(self, name: str, answer: Answerer) -> Tail:
+        """See :meth:`Log.serve`."""
+        return await self._there().serve(name, answer)
+
+    async def ask(self, name: str, request: bytes) -> bytes | None:
+        """See :meth:`Log.ask`."""
+        return await self._there().ask(name, request)
 
     def shard_of(self, session: str) -> int:
         """See :meth:`Log.shard_of`."""

@@ -39,6 +39,10 @@ class Listing:
         states = await self._states(chosen[:limit])
         return SessionPage(states, chosen[limit - 1] if len(chosen) > limit else None)
 
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """Return the ids of sessions that have messages stored, ascending, at most ``limit``."""
+        return _choose(await self._all_names(fresh=True), prefix, "", limit)
+
     async def session(self, place: Place) -> SessionState | None:
         """Return one session's state, None when nothing is stored."""
         first, last, state = await asyncio.gather(

@@ -16,6 +16,7 @@ from operator import attrgetter
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.session import check_session_id, is_session_id
+from ringmere.log.memory_across import MemoryAcross
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.memory_tail import Live, MemoryTail
 from ringmere.log.port import (
@@ -35,7 +36,7 @@ from ringmere.log.shards import shard_of
 _seq = attrgetter("seq")
 
 
-class MemoryLog:
+class MemoryLog(MemoryAcross):
     """One instance's handle on a store.
 
     ``calls`` counts calls by method name; ``replica_lag`` is how many of a stream's newest messages reads by
@@ -44,6 +45,7 @@ class MemoryLog:
     """
 
     def __init__(self, store: MemoryStore | None = None) -> None:
+        super().__init__()
         self.store = store or MemoryStore()
         self.ring_size = self.store.ring_size
         self.log_ttl = self.store.log_ttl
@@ -145,7 +147,7 @@ class MemoryLog:
 
     async def newer(self, positions: Sequence[tuple[str, int]]) -> list[bool]:
         """Say for each position whether a newer message is stored."""
-        await self._enter("newer", "")
+        await self.enter("newer", "")
         replicas = [(self._replica(self.shard_of(session), session), seq) for session, seq in positions]
         return [bool(messages) and messages[-1].seq > seq for messages, seq in replicas]
 
@@ -155,7 +157,7 @@ class MemoryLog:
 
     async def sessions(self, prefix: str, after: str, limit: int) -> SessionPage:
         """List sessions that have messages stored."""
-        await self._enter("sessions", "")
+        await self.enter("sessions", "")
         names = sorted(
             session
             for shard in range(self.store.shards)
@@ -184,12 +186,12 @@ class MemoryLog:
 
     async def probe(self, shard: int) -> None:
         """Store a message that belongs to no session."""
-        await self._enter("probe", "")
+        await self.enter("probe", "")
         self.store.probe(shard)
 
     async def doubt_storing(self, shard: int) -> None:
         """Tell all instances that this one cannot store in a shard."""
-        await self._enter("doubt_storing", "")
+        await self.enter("doubt_storing", "")
         self.store.doubt(shard)
 
     async def close(self) -> None:
@@ -235,6 +237,7 @@ class MemoryLog:
 
     def live(self, live: Live) -> None:
         """Take a live message off the network."""
+        self.tell_news(live)
         if not self.connected or live.session not in self._tails:
             return
         if self._drop:
@@ -290,10 +293,11 @@ class MemoryLog:
 
     async def _call(self, method: str, session: str) -> int:
         shard = self.shard_of(session)
-        await self._enter(method, session)
+        await self.enter(method, session)
         return shard
 
-    async def _enter(self, method: str, session: str) -> None:
+    async def enter(self, method: str, session: str) -> None:
+        """Begin a call: count it, let the test have its say, fail while there is no connection."""
         self.calls[method] += 1
         if self.before is not None:
             await self.before(method, session)

@@ -128,6 +128,7 @@ class MemoryStore:
         self.max_event_bytes = max_event_bytes
         self.clock = clock
         self.watchers: list[StoreWatcher] = []
+        self.served: dict[str, Answerer] = {}
         self.streams = [MemoryStream(clock()) for _ in range(shards)]
         self.tables = [EpochTable(secrets.token_hex(8)) for _ in range(shards)]
         self.recorded = [(stream.created, 0) for stream in self.streams]

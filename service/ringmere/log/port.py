@@ -10,7 +10,7 @@ is away or does not answer in time, never a library's own error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
@@ -102,8 +102,14 @@ TraceSink = Callable[[int, int, TraceContext], None]
 """Takes the trace context of a live message: ``(seq, time_ns, trace)``. Must not block or raise."""
 
 
+NewsSink = Callable[[str, int], None]
+"""Takes the session and the sequence of a message that was stored. Must not block or raise."""
+Answerer = Callable[[bytes], Awaitable[bytes]]
+"""Answers what another instance asks."""
+
+
 class Tail(Protocol):
-    """A live subscription of one session."""
+    """A live subscription."""
 
     def close(self) -> None:
         """End it; the sink is not called any more after this returns."""
@@ -153,8 +159,18 @@ class Log(Protocol):
     def listen(self, listener: LogListener) -> None:
         """Set the one listener."""
 
+    @property
+    def shards(self) -> int:
+        """How many shards there are."""
+
     def shard_of(self, session: str) -> int:
         """Return the shard that keeps ``session``."""
+
+    def table(self, shard: int) -> EpochTable:
+        """Return the current epoch table of a shard; no I/O."""
+
+    async def newest(self, shard: int) -> int:
+        """Leader read of the sequence that a shard's stream gave last, to whatever session."""
 
     def epochs(self, session: str) -> EpochTable:
         """Return the current epoch table of the session's stream; no I/O."""
@@ -207,6 +223,21 @@ class Log(Protocol):
 
     async def sessions(self, prefix: str, after: str, limit: int) -> SessionPage:
         """List sessions that have messages stored, ids greater than ``after``, at most ``limit``."""
+
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """Return the ids of sessions that have messages stored, ascending, at most ``limit``."""
+
+    async def watch(self, wanted: Callable[[str], bool], sink: NewsSink) -> Tail:
+        """Tell ``sink`` of messages of ``wanted`` sessions in all shards, as they are stored, each at most once.
+
+        In a shard they come in the order of its sequences, and in the same order with what tails deliver.
+        """
+
+    async def serve(self, name: str, answer: Answerer) -> Tail:
+        """Answer what instances, this one too, ask under a name, until the returned subscription is closed."""
+
+    async def ask(self, name: str, request: bytes) -> bytes | None:
+        """Ask whoever serves a name; None when nobody does."""
 
     async def session(self, session: str) -> SessionState | None:
         """Return one session's state, None when nothing is stored."""

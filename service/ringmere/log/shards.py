@@ -52,6 +52,11 @@ def degraded_subject(shard: int, session: str) -> str:
     return f"ringmere.degraded.{shard}.{session}"
 
 
+def control_subject(name: str) -> str:
+    """Return the subject on which the instance that has something of that name is asked."""
+    return f"ringmere.stream.{name}"
+
+
 def publish_subject(session: str) -> str:
     """Return the subject that publishers may use without knowing the number of shards."""
     return f"ringmere.publish.{session}"
