@@ -12,7 +12,7 @@ import shutil
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,14 +77,25 @@ class _Place:
         self.configuration.write_text(text)
 
 
+def nginx_paths(directory: Path) -> str:
+    """Return what keeps nginx's own files in ``directory``."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    return " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
+
+
+def nginx_arguments(configuration: Path) -> list[str]:
+    """Return the command line of an nginx that stays a child and writes its errors to its output."""
+    # Workers of a root's nginx would run as somebody who may not write into the test's directory.
+    user = "user root; " if os.geteuid() == 0 else ""
+    settings = f"{user}daemon off; pid {configuration.parent}/pid;"
+    return ["-e", "stderr", "-c", str(configuration), "-g", settings]
+
+
 def _nginx(place: _Place) -> tuple[list[str], dict[str, str], Path]:
     authority = Authority(place.directory)
     certificate, key = authority.issue("proxy")
-    temporary = " ".join(
-        f"{kind}_temp_path {place.directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
     changes = {
-        "http {": f"http {{ {temporary}",
+        "http {": f"http {{ {nginx_paths(place.directory)}",
         "listen 8080;": f"listen 127.0.0.1:{place.plain};",
         "listen 8443 ssl http2;": f"listen 127.0.0.1:{place.secure} ssl http2;",
         "/etc/ringmere/tls/certificate.pem": str(certificate),
@@ -93,10 +104,7 @@ def _nginx(place: _Place) -> tuple[list[str], dict[str, str], Path]:
         "gateway-2:8080": place.gateways[1],
     }
     place.configure("nginx", changes)
-    # Workers of a root's nginx would run as somebody who may not write into the test's directory.
-    user = "user root; " if os.geteuid() == 0 else ""
-    settings = f"{user}daemon off; pid {place.directory}/pid;"
-    return ["-e", "stderr", "-c", str(place.configuration), "-g", settings], {}, authority.file
+    return nginx_arguments(place.configuration), {}, authority.file
 
 
 def _haproxy(place: _Place) -> tuple[list[str], dict[str, str], Path]:
@@ -151,16 +159,9 @@ async def proxy(name: str, directory: Path, gateways: Sequence[str], *, faster: 
     one, two = (urlsplit(url).netloc for url in gateways)
     place = _Place(here, free_port(), free_port(), (one, two), here / FILES[name].name, faster)
     arguments, env, authority = _WAYS[name](place)
-    with (here / "output").open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            str(_COMMANDS[name]), *arguments,
-            stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=clean_env(**env),
-        )  # fmt: skip
-
     running = Proxy(name, f"http://127.0.0.1:{place.plain}", f"https://127.0.0.1:{place.secure}", authority)
 
     async def answers() -> bool:
-        assert process.returncode is None, (here / "output").read_text()
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", place.secure, ssl=running.trust)
             writer.close()
@@ -168,14 +169,37 @@ async def proxy(name: str, directory: Path, gateways: Sequence[str], *, faster: 
         except OSError:
             return False
 
-    try:
-        await eventually(answers, f"{name} answers", 30)
+    async with process(name, arguments, here / "output", answers, env):
         yield running
+
+
+@asynccontextmanager
+async def process(
+    name: str,
+    arguments: Sequence[str],
+    output: Path,
+    answers: Callable[[], Awaitable[bool]],
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[None]:
+    """Run the program of the proxy ``name`` from when it ``answers`` to the end of the block."""
+    with output.open("wb") as sink:
+        started = await asyncio.create_subprocess_exec(
+            str(_COMMANDS[name]), *arguments,
+            stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, env=clean_env(**(env or {})),
+        )  # fmt: skip
+
+    async def serves() -> bool:
+        assert started.returncode is None, await asyncio.to_thread(output.read_text)
+        return await answers()
+
+    try:
+        await eventually(serves, f"{name} answers", 30)
+        yield
     finally:
-        if process.returncode is None:
-            process.terminate()
+        if started.returncode is None:
+            started.terminate()
             try:
-                await asyncio.wait_for(process.wait(), 10)
+                await asyncio.wait_for(started.wait(), 10)
             except TimeoutError:
-                process.kill()
-                await process.wait()
+                started.kill()
+                await started.wait()
