@@ -61,6 +61,31 @@ def test_progress_makes_the_next_failure_the_first_again() -> None:
     assert waits.failures == 1
 
 
+def test_a_server_that_says_each_time_when_to_come_back_is_not_waited_for_longer_and_longer() -> None:
+    """As during an election: three answers in a row must not keep a client away for tens of seconds."""
+    waits = Waits(Backoff(retry=0.0, first=2.0), lambda: 0.999)
+    for _ in range(8):
+        waits.ask_once(1.0)
+        assert 1.0 <= waits.next() < 3.0
+    assert waits.failures == 8
+
+
+def test_an_answer_makes_the_next_silence_the_first() -> None:
+    waits = Waits(Backoff(retry=0.0, first=1.0), lambda: 0.5)
+    assert [waits.next() for _ in range(5)] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    waits.ask_once(4.0)
+    assert waits.next() == 4.0 + 0.5 * 4.0
+    assert [waits.next(), waits.next()] == [0.5, 1.0]
+    assert waits.failures == 8
+
+
+def test_what_a_server_asks_for_never_widens_a_wait() -> None:
+    shape = Backoff(first=2.0, widest=30.0)
+    assert shape.delay(1, 20.0, 0.5, 20.0) == 20.0 + 1.0
+    assert shape.delay(4, 20.0, 0.5, 20.0) == 20.0 + 8.0
+    assert shape.delay(9, 100.0, 0.5, 100.0) == 100.0 + 15.0
+
+
 NOW = 1_700_000_000.0
 
 

@@ -192,7 +192,7 @@ class Publisher:
 
     async def _pause(self, failures: int, floor: float, deadline: float, cause: str, maybe_done: bool) -> None:
         """Wait before the next try, or raise :class:`Unreachable` when it would come after ``deadline``."""
-        delay = self._backoff.delay(failures, floor, self._roll())
+        delay = self._backoff.delay(failures, floor, self._roll(), floor)
         if time.monotonic() + delay > deadline:
             raise Unreachable(f"gave up after {failures} tries: {cause}", maybe_done)
         await asyncio.sleep(delay)
