@@ -48,6 +48,7 @@ def test_names_and_subjects_are_those_of_the_contract() -> None:
     assert shards.event_subject(3, "s") == "ringmere.events.3.s"
     assert shards.live_subject(3, "s") == "ringmere.live.3.s"
     assert shards.degraded_subject(3, "s") == "ringmere.degraded.3.s"
+    assert shards.control_subject("x") == "ringmere.stream.x"
     assert shards.publish_subject("s") == "ringmere.publish.s"
     assert shards.session_of("ringmere.live.3.a:b") == "a:b"
 

@@ -90,9 +90,7 @@ class ShardTail:
         """Start the live tail of a session. Raises ``LogUnavailable``."""
         tail = SessionTail(place.subject.encode(), sink, traces, self._breaks, self._leave)
         self._sessions[tail.subject] = (*self._sessions.get(tail.subject, ()), tail)
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
+        self._stay()
         try:
             await self._ready()
             found = await self._leader.last(place.stream, place.subject)
@@ -111,6 +109,7 @@ class ShardTail:
             self._linger()
 
         self._news = (*self._news, row)
+        self._stay()
         try:
             await self._ready()
         except BaseException:
@@ -138,11 +137,14 @@ class ShardTail:
         if not self._sessions and not self._news and self._leaving is None and self._begun:
             self._leaving = self._loop.call_later(LINGER, self.stop)
 
-    def stop(self) -> None:
-        """Let the consumer go; the next subscription begins anew."""
+    def _stay(self) -> None:
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
+
+    def stop(self) -> None:
+        """Let the consumer go; the next subscription begins anew."""
+        self._stay()
         if self._mending is not None:
             self._mending.cancel()
             self._mending = None
@@ -295,50 +297,3 @@ class ShardTail:
         else:
             self._breaks += 1
         return False
-
-
-class Watch:
-    """A watch over all shards; ``leaves`` end it in each."""
-
-    def __init__(self) -> None:
-        self.leaves: list[Callable[[], None]] = []
-
-    def close(self) -> None:
-        """End it."""
-        for leave in self.leaves:
-            leave()
-
-
-class ConsumerTails:
-    """The consumer tail of all shards of an instance."""
-
-    def __init__(self, connection: Connection, leader: Leader, shards: int, seen: Seen, timeout: float) -> None:
-        self._shards = [ShardTail(connection, leader, shard, seen, timeout) for shard in range(shards)]
-        connection.on_state(self._state_changed)
-
-    async def subscribe(self, place: Place, sink: LiveSink, traces: TraceSink | None) -> SessionTail:
-        """Start the live tail of a session: what is appended once this returns reaches ``sink``, at most once.
-
-        Raises ``LogUnavailable``.
-        """
-        return await self._shards[place.shard].subscribe(place, sink, traces)
-
-    async def watch(self, wanted: Callable[[str], bool], sink: NewsSink) -> Watch:
-        """Tell of messages of wanted sessions in all shards; raises ``LogUnavailable``."""
-        watch = Watch()
-        try:
-            for shard in self._shards:
-                watch.leaves.append(await shard.watch(wanted, sink))
-        except BaseException:
-            watch.close()
-            raise
-        return watch
-
-    async def close(self) -> None:
-        """Let all consumers go."""
-        for shard in self._shards:
-            await shard.close()
-
-    def _state_changed(self, connected: bool) -> None:
-        for shard in self._shards:
-            shard.connection_changed(connected)

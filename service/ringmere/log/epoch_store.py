@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ringmere.core.cursor import EpochTable
-from ringmere.core.errors import StreamShapeDiffers
+from ringmere.core.errors import LogRefused, StreamShapeDiffers
 from ringmere.core.limits import MIB
 from ringmere.log import api
 from ringmere.log.connect import Connection
 from ringmere.log.epoch_record import METADATA_KEY, EpochRecord, decode, new_record
 from ringmere.log.provision import ShardInfo, ensure_stream, reset_head
 from ringmere.log.records import Bucket, RecordConflict
-from ringmere.log.shape import StreamSettings, Wanted
-from ringmere.log.shards import event_subject, stream_name
+from ringmere.log.shape import HEADS_OFF, StreamSettings, Wanted, wanted_heads
+from ringmere.log.shards import event_subject, head_name, stream_name
 
 BUCKET = "RINGMERE_EPOCHS"
 BUCKET_BYTES = 16 * MIB
@@ -92,6 +92,42 @@ class EpochStore:
         return await self.change(
             shard, lambda record: _at_once(record.promoted(tail) if record.table == observed else record)
         )
+
+    async def bump(
+        self, shard: int, reason: str, at_ms: int, *, after: int | None = None, epoch: int | None = None
+    ) -> EpochRecord:
+        """Add a row by hand: what is behind the stream's tail, or behind ``after``, may have been used before.
+
+        ``epoch`` is its number when it must be above one that this record does not know. Raises ``LogRefused``
+        when ``after`` or ``epoch`` cannot be, or there is no stream, and ``StreamShapeDiffers`` when the settings
+        are others than those the streams were made with: heads are made anew by them.
+        """
+        await self._check_heads(shard)
+        await self.note_creation(shard)
+
+        async def decide(record: EpochRecord) -> EpochRecord:
+            info = await api.stream_info(self.connection, stream_name(shard))
+            if info is None:
+                raise LogRefused(f"the stream {stream_name(shard)} does not exist: start an instance, it makes it")
+            tail = int(info["state"]["last_seq"])
+            if after is not None and not 0 <= after <= tail:
+                raise LogRefused(f"the stream {stream_name(shard)} ends at {tail}: {after} is not in it")
+            try:
+                return record.bumped(tail if after is None else after, reason, at_ms, epoch)
+            except ValueError as error:
+                raise LogRefused(str(error)) from error
+
+        return await self.change(shard, decide)
+
+    async def _check_heads(self, shard: int) -> None:
+        found = await api.stream_info(self.connection, head_name(shard))
+        if found is None:
+            return
+        if not self.settings.head_ttl:
+            raise StreamShapeDiffers(head_name(shard), [HEADS_OFF])
+        rows = wanted_heads(self.settings, shard, 0).differences(found["config"])
+        if rows:
+            raise StreamShapeDiffers(head_name(shard), rows)
 
     async def change(self, shard: int, decide: Callable[[EpochRecord], Awaitable[EpochRecord]]) -> EpochRecord:
         """Apply ``decide`` to the newest record until it wins the race; it is asked anew after each lost one.

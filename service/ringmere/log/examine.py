@@ -20,7 +20,7 @@ from ringmere.log.findings import OK, Finding, bad, ok, warn
 from ringmere.log.prove import Proof
 from ringmere.log.provision import event_limits
 from ringmere.log.purges import Purges
-from ringmere.log.shape import StreamSettings, wanted_events, wanted_heads
+from ringmere.log.shape import HEADS_OFF, StreamSettings, wanted_events, wanted_heads
 from ringmere.log.shards import head_name, stream_name
 
 
@@ -159,7 +159,7 @@ class Examination:
             share, size = event_limits(self._connection, settings, account)
             return wanted_events(settings, self._events[name], share, size, config).differences(config)
         if not settings.head_ttl:
-            return ["it exists, but heads are switched off (head_ttl 0)"]
+            return [HEADS_OFF]
         shard = next(shard for shard in range(settings.shards) if head_name(shard) == name)
         return wanted_heads(settings, shard, 0).differences(config)
 

@@ -26,7 +26,7 @@ from ringmere.log.append import Appender
 from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.consumer import ConsumerReader
-from ringmere.log.consumer_tail import ConsumerTails
+from ringmere.log.consumer_tails import ConsumerTails
 from ringmere.log.copies import EVERY, Copies
 from ringmere.log.degraded import Degraded
 from ringmere.log.epochs import Epochs

@@ -18,7 +18,7 @@ from ringmere.core.errors import KeyReused, RingmereError, WrongLastEventId
 from ringmere.core.event import is_terminal
 from ringmere.core.limits import KIB, MIB
 from ringmere.log.memory_tail import Live
-from ringmere.log.port import Appended, Head, Row, SessionState, Stored
+from ringmere.log.port import Answerer, Appended, Head, Row, SessionState, Stored
 from ringmere.log.shards import PROBE
 
 NS = 1_000_000_000

@@ -15,7 +15,15 @@ from typing import NamedTuple
 from ringmere.core.errors import LogRefused
 from ringmere.log.connect import Connection, NotPermitted
 from ringmere.log.shape import StreamSettings
-from ringmere.log.shards import PROBE, degraded_subject, event_subject, head_name, live_subject, stream_name
+from ringmere.log.shards import (
+    PROBE,
+    control_subject,
+    degraded_subject,
+    event_subject,
+    head_name,
+    live_subject,
+    stream_name,
+)
 
 NOBODY = "!doctor"
 """Stands where a session, a key or a consumer would; nothing of that name can exist."""
@@ -44,6 +52,7 @@ def publishes(settings: StreamSettings, api: str) -> Iterator[Need]:
         yield Need(f"{api}.STREAM.INFO.KV_{bucket}", "look at the bucket")
         yield Need(f"{api}.STREAM.MSG.GET.KV_{bucket}", "read records")
     yield Need(f"{api}.DIRECT.GET.KV_{PURGES}", "catch up on purges")
+    yield Need(control_subject(NOBODY), "ask other instances about streams of many sessions")
     for shard in range(settings.shards):
         yield from _shard(settings, api, shard)
 
@@ -77,6 +86,7 @@ def _purge_nothing(shard: int) -> bytes:
 def subscriptions(settings: StreamSettings) -> Iterator[Need]:
     """Yield every subject that an instance subscribes to, its inbox excepted: without that it cannot connect."""
     yield Need("ringmere.degraded.*.*", "hear of events that could not be stored")
+    yield Need(control_subject(NOBODY), "be asked about streams of many sessions, and be answered")
     for bucket in (EPOCHS, PURGES):
         yield Need(f"ringmere.notice.{bucket}.>", "hear of records")
     if settings.tail != "consumer":

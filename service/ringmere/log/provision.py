@@ -14,6 +14,7 @@ from ringmere.log.requests import NotPermitted
 from ringmere.log.shape import (
     HEAD_SHARE,
     HEADER_ROOM,
+    HEADS_OFF,
     MIN_STREAM_BYTES,
     RING_FROM,
     StreamSettings,
@@ -150,7 +151,7 @@ async def _ensure_head(connection: Connection, settings: StreamSettings, shard: 
     if not settings.head_ttl:
         if found is not None:
             if not settings.reconcile:
-                raise StreamShapeDiffers(head_name(shard), ["it exists, but heads are switched off (head_ttl 0)"])
+                raise StreamShapeDiffers(head_name(shard), [HEADS_OFF])
             await _delete(connection, head_name(shard))
         return
     wanted = wanted_heads(settings, shard, origin_bytes)

@@ -99,7 +99,7 @@ class Purges:
         for index, row in enumerate(table.rows):
             if row.epoch == epoch and not row.void:
                 later = table.rows[index + 1 :]
-                return min(sequence, later[0].first - 1) if later else sequence
+                return min(sequence, *(row.first - 1 for row in later)) if later else sequence
         return 0
 
     def _notice(self, key: str) -> None:

@@ -14,6 +14,8 @@ RING_FROM = "ringmere.ring_from"
 """Metadata of an event stream: its last sequence when its rings were enlarged."""
 HEADER_ROOM = 64 * 1024
 """Bytes of a message kept free for headers (contract 2.6)."""
+HEADS_OFF = "it exists, but heads are switched off (head_ttl 0)"
+"""How a head stream differs that should not be there."""
 HEAD_SHARE = 8
 """A head stream may hold an eighth of what its event stream may."""
 MIN_STREAM_BYTES = 64 * MIB
