@@ -18,9 +18,8 @@ from dockerfile_parse import DockerfileParser
 from ringmere.embedded import EmbeddedServer, free_port
 from ringmere.settings import rows
 from support.compose import DOCKERFILE, ROOT, image_settings
-from support.jail import PATH, jailed, needs_jail, placed, system, tmpfs
+from support.jail import PATH, inside, jailed, needs_jail, placed, system, tmpfs
 from support.nats import eventually
-from support.processes import children
 from support.talk import numbers, open_stream, publish
 
 pytestmark = pytest.mark.timeout(600)
@@ -159,8 +158,7 @@ async def test_what_was_built_serves_on_a_read_only_root_and_its_health_check_te
         stream = await open_stream(url, "s", query="?from=start")
         assert [frame.id for frame in await stream.take(1)] == [id_]
         stream.close()
-        [pid] = await children(process.pid)
-        os.kill(pid, signal.SIGTERM)
+        os.kill(await inside(process), signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), LONG) == 0
         code, said = await run(image.command(check, nats_server.url, address))
         assert (code, "refused" in said) == (1, True), said

@@ -19,9 +19,8 @@ import pytest
 from ringmere.embedded import free_port
 from ringmere.settings import load, rows
 from ringmere.settings.kinds import DURATION
-from support.jail import PATH, jailed, needs_jail, placed, system
+from support.jail import PATH, inside, jailed, needs_jail, placed, system
 from support.manager import Manager, manager
-from support.processes import children
 from support.talk import get, numbers, open_stream, publish
 from support.unit import PLACE, ROOT, UNIT, service
 
@@ -119,8 +118,7 @@ class Unit:
 
     async def signal(self, number: signal.Signals) -> None:
         """Send a signal to the main process alone, as ``KillMode=mixed`` does."""
-        [pid] = await children(self.process.pid)
-        os.kill(pid, number)
+        os.kill(await inside(self.process), number)
 
     async def ended(self) -> int:
         """Return the exit code."""

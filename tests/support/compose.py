@@ -22,15 +22,16 @@ import yaml
 from dockerfile_parse import DockerfileParser
 
 from ringmere.embedded import server_binary
-from support.jail import PATH, jailed, placed, system, tmpfs
+from support.jail import PATH, inside, jailed, placed, system, tmpfs
 from support.nats import eventually
-from support.processes import children
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "ops" / "docker" / "Dockerfile"
 VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+):-([^}]*)\}|(?=.))")
 
+CHECK_DEADLINE = 30.0
+"""Seconds that a health check may take here."""
 PROGRAMS = {
     "nats-server": lambda: server_binary(),
     "caddy": lambda: str(Path(sys.executable).with_name("caddy")),
@@ -137,12 +138,13 @@ class Service:
             return target
         place = ROOT / source
         shutil.copytree(place, target) if place.is_dir() else shutil.copy(place, target)
-        for file in target.rglob("*") if target.is_dir() else [target]:
-            if file.suffix in {".conf", ""} and file.is_file():
+        for file in [target, *target.rglob("*.conf")]:
+            if file.is_file():
                 text = self.here(file.read_text())
-                # The others listen on their own addresses, Caddy would take all.
-                file.write_text(re.sub(r"^\{$", f"{{\n\tdefault_bind {self.address}", text, count=1, flags=re.MULTILINE)
-                                if file.name.endswith("Caddyfile") else text)  # fmt: skip
+                if file.name.endswith("Caddyfile"):
+                    # It would take its port on all addresses, the other services' included.
+                    text = re.sub(r"^\{$", f"{{\n\tdefault_bind {self.address}", text, count=1, flags=re.MULTILINE)
+                file.write_text(text)
         return target
 
     async def start(self) -> None:
@@ -159,14 +161,18 @@ class Service:
         check = await asyncio.create_subprocess_exec(
             *self.jailed(self.check), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
         )
-        return await check.wait() == 0
+        try:
+            return await asyncio.wait_for(check.wait(), CHECK_DEADLINE) == 0
+        except TimeoutError:
+            check.kill()
+            await check.wait()
+            return False
 
     async def end(self, number: signal.Signals, deadline: float = 60.0) -> int:
         """Send a signal to the service itself, as the engine does, and return its exit code."""
         assert self.process is not None
         if self.process.returncode is None:
-            for pid in await children(self.process.pid):
-                os.kill(pid, number)
+            os.kill(await inside(self.process), number)
         return await asyncio.wait_for(self.process.wait(), deadline)
 
 
@@ -201,5 +207,6 @@ class Stack:
     async def kill(self) -> None:
         """End all."""
         for service in self.services.values():
-            if service.process is not None:
-                await service.end(signal.SIGKILL)
+            if service.process is not None and service.process.returncode is None:
+                service.process.kill()
+                await service.process.wait()

@@ -5,6 +5,7 @@ Only the network is the machine's own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -13,8 +14,15 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from support.processes import children
+
 BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MORTAL = ("setpriv", "--pdeathsig=SIGKILL", "--", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+"""What runs a command as root so that nothing of it is left when this process, or the first of the command, is killed.
+
+Bubblewrap's own way does not reach a process of another user.
+"""
 ETC = ("alternatives", "group", "ld.so.cache", "nsswitch.conf", "passwd", "pip.conf", "resolv.conf", "ssl")
 """What programs want of the machine's settings; the rest of the directory is a container's own."""
 
@@ -60,11 +68,18 @@ def jailed(
     variables = [word for name, value in environ.items() for word in ("--setenv", name, value)]
     uid, gid = user
     return [
-        BWRAP, *flags, "--remount-ro", "/", "--unshare-pid", "--as-pid-1", "--die-with-parent", "--chdir", cwd,
+        *MORTAL, BWRAP, *flags, "--remount-ro", "/", "--unshare-pid", "--as-pid-1", "--chdir", cwd,
         "--clearenv", *variables, "--",
         str(SETPRIV), f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
-        "--no-new-privs", "--pdeathsig=SIGKILL", "--", *command,
+        "--no-new-privs", "--", *command,
     ]  # fmt: skip
+
+
+async def inside(process: asyncio.subprocess.Process) -> int:
+    """Return the number that pid 1 of a jail has outside of it; fail when there is none yet."""
+    [bwrap] = await children(process.pid)
+    [pid] = await children(bwrap)
+    return pid
 
 
 def tmpfs(place: str) -> list[str]:
