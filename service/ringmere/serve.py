@@ -141,7 +141,8 @@ async def run_instance(
     async with AsyncExitStack() as house:
         log = LateLog(settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES)
         house.push_async_callback(log.close)
-        telemetry = Telemetry()
+        telemetry = Telemetry(settings.traces)
+        house.push_async_callback(telemetry.close)
         bounds = limits(settings, raise_file_limit() - FILE_RESERVE)
         rules = coalesce_rules(settings)
         hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session, coalesce=rules)

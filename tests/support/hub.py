@@ -175,7 +175,7 @@ class Watcher(Observer):
     def resumed(self, session: str, verdict: str, source: str) -> None:
         self.resumes.append((verdict, source))
 
-    def resync(self, session: str, reason: str, detail: str | None) -> None:
+    def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         self.resyncs.append(reason)
 
     def skipped(self, session: str, seq: int, reason: str) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer
-from ringmere.telemetry.fanout import Fanout
-
-METHODS = [name for name in vars(Observer) if not name.startswith("_")]
+from ringmere.hub.observer import Observer, Replay
+from ringmere.telemetry.fanout import METHODS, Fanout
 
 
 class Recorder(Observer):
@@ -25,7 +23,10 @@ class Recorder(Observer):
 
 def arguments(name: str) -> list[Any]:
     parameters = list(inspect.signature(getattr(Observer, name)).parameters.values())[1:]
-    samples = {"int": 1, "str": "s", "float": 0.5, "bool": True, "CloseReason": CloseReason.DRAINING}
+    replay = Replay("contiguous", "log", 3, 100, 0.5)
+    samples = {
+        "int": 1, "str": "s", "float": 0.5, "bool": True, "CloseReason": CloseReason.DRAINING, "Replay": replay
+    }  # fmt: skip
     return [samples[str(parameter.annotation).split(" |")[0]] for parameter in parameters]
 
 

@@ -42,7 +42,7 @@ def tell_all(observer: LogObserver) -> None:
     observer.evicted("s1", "x1", CloseReason.QUEUE_OVERFLOW)
     observer.fell_back("s1", "x1", CloseReason.QUEUE_OVERFLOW)
     observer.cursor_ignored("s1", "malformed")
-    observer.resync("s1", "epoch_reset", "foreign_cursor")
+    observer.resync("s1", "epoch_reset", "foreign_cursor", "x1")
     observer.live_gap("s1")
     observer.skipped("s1", 7, "not_json")
     observer.log_connected(True)

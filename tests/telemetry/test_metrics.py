@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.core.errors import EventTooLarge, LogUnavailable
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer
+from ringmere.hub.observer import Observer, Replay
 from ringmere.hub.stats import Mirror
 from ringmere.telemetry.metrics import Metrics
 
@@ -53,8 +53,8 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.stream_closed("sse", session, stream, CloseReason.CLIENT_GONE, 12.5, 40)
     observer.cursor_ignored(session, "malformed")
     observer.resumed(session, "contiguous", "window")
-    observer.resync(session, "ring_evicted", None)
-    observer.replayed(session, 8, "log", 0.02)
+    observer.resync(session, "ring_evicted", None, stream)
+    observer.replayed(session, stream, Replay("contiguous", "log", 8, 800, 0.02))
     observer.delivered("sse", 30, 9000, 0.004)
     observer.delivered("sse", 3, 900, None)
     observer.warned(session, stream, "frames")

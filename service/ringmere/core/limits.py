@@ -18,7 +18,7 @@ MAX_SHARDS = 64
 MAX_WORKERS = 64
 MAX_TRACESTATE_CHARS = 512
 """Longest ``tracestate`` that is passed on; a longer one is left out."""
-MAX_TRACED = 1024
+MAX_TRACED = 8192
 """Traced events on their way to their readers that an instance remembers; further ones have no delivery span."""
 MAX_DECODED_BYTES = 16 * MIB
 """What an SSE decoder buffers of one event before it gives up; far above any event a default log takes."""

@@ -16,10 +16,12 @@ from ringmere.core.errors import (
     Unavailable,
 )
 from ringmere.core.event import Draft, check_key, is_batch, parse_batch, parse_draft
+from ringmere.core.trace import TraceContext
 from ringmere.http.body import json_body
 from ringmere.http.options import Door
 from ringmere.http.parameters import switch
 from ringmere.http.problems import json_response
+from ringmere.http.trace import trace_of
 from ringmere.hub.publish import Published
 
 DEGRADED = {"id": None, "degraded": True}
@@ -36,14 +38,15 @@ async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Res
     expected = _expected(request)
     # What asks for more than to be seen is never sent without being stored.
     may_degrade = _degraded(request) and expected is None and not atomic
+    trace = trace_of(door, request)
     async with json_body(door, request) as body:
         if is_batch(body):
-            return await _batch(door, session, parse_batch(body), key, atomic, expected, may_degrade)
+            return await _batch(door, session, parse_batch(body), key, atomic, expected, may_degrade, trace)
         draft = _keyed(parse_draft(body), key)
         _check_size(door, draft)
-        if may_degrade and await door.hub.publish_degraded(session, [draft]):
+        if may_degrade and await door.hub.publish_degraded(session, [draft], trace):
             return json_response(DEGRADED, 202)
-        published = await door.hub.publish(session, draft, expected)
+        published = await door.hub.publish(session, draft, expected, trace)
     answer = {"id": published.id, "sessionId": session, "duplicate": published.duplicate}
     return json_response(answer, 200 if published.duplicate else 201)
 
@@ -56,6 +59,7 @@ async def _batch(
     atomic: bool,
     expected: int | None,
     may_degrade: bool,
+    trace: TraceContext | None,
 ) -> web.Response:
     if expected is not None and not atomic:
         raise InvalidExpectation("Expected-Last-Event-Id on a batch needs ?atomic=1")
@@ -63,9 +67,9 @@ async def _batch(
         drafts = [_keyed(draft, f"{key}/{index}") for index, draft in enumerate(drafts)]
     for draft in drafts:
         _check_size(door, draft)
-    if may_degrade and await door.hub.publish_degraded(session, drafts):
+    if may_degrade and await door.hub.publish_degraded(session, drafts, trace):
         return json_response({"sessionId": session, "results": [DEGRADED for _ in drafts]}, 202)
-    results = await door.hub.publish_batch(session, drafts, atomic=atomic, expected_id=expected)
+    results = await door.hub.publish_batch(session, drafts, atomic=atomic, expected_id=expected, trace=trace)
     _raise_if_nothing_went(results)
     answer = {"sessionId": session, "results": [_row(result) for result in results]}
     return json_response(answer, _batch_status(results))

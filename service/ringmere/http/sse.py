@@ -15,6 +15,7 @@ from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
 from ringmere.http.options import Door
 from ringmere.http.parameters import max_queued, overflow, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
+from ringmere.http.trace import trace_of
 from ringmere.hub.subscriber import SubscribeOptions
 
 RETRY_JITTER = 0.2
@@ -36,6 +37,7 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
         from_start=beginning.from_start,
         epoch_birth=parse_birth(request) if beginning.cursor is not None else None,
         client=client_of(request, door.options.trusted_proxies),
+        trace=trace_of(door, request),
     )
     try:
         subscriber = await door.hub.subscribe(session, options)

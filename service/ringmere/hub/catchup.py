@@ -14,6 +14,7 @@ from ringmere.core.errors import LogUnavailable
 from ringmere.core.frames import control_frame
 from ringmere.hub.lagging import Overtakes
 from ringmere.hub.notices import resync_required
+from ringmere.hub.observer import Replay
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.segment import Segment
 
@@ -63,11 +64,13 @@ class CatchUp:
         "_quiet",
         "_ready",
         "_source",
+        "_verdict",
         "_whole_ring",
         "channel",
         "last_id",
         "position",
         "replayed",
+        "size",
     )
 
     def __init__(self, channel: Channel, plan: Plan, last_id: int, overtakes: Overtakes | None = None) -> None:
@@ -82,11 +85,14 @@ class CatchUp:
         self.last_id = last_id
         """The id of the last event that was, or what the reader came with."""
         self.replayed = 0
+        """Events handed to the outlet so far, and with :attr:`size` their bytes on the wire."""
+        self.size = 0
         self._point = plan.point
         self._gap = plan.gap
         self._whole_ring = plan.whole_ring
         self._quiet = plan.whole_ring and plan.gap is None
         self._announce = plan.announce
+        self._verdict = plan.verdict or ""
         self._source = "window"
         self._began = time.monotonic()
         self._outlet: Outlet | None = None
@@ -214,6 +220,7 @@ class CatchUp:
             else:
                 outlet.send(data)
             self.replayed += events
+            self.size += len(data)
             self.last_id = self.channel.id_of(segment.seqs[-1])
         self.position = max(self.position, segment.last)
 
@@ -234,6 +241,7 @@ class CatchUp:
                 outlet.send(blob)
         if events:
             self.replayed += events
+            self.size += sum(map(len, blobs))
             self.last_id = channel.id_of(channel.window.last_event)
         self.position = max(self.position, channel.last)
         if self._announce:
@@ -250,7 +258,7 @@ class CatchUp:
         if self._overtakes is not None and gap.reason is Outcome.RING_EVICTED:
             self._overtakes.note(asyncio.get_running_loop().time(), self.last_id)
         self._outlet.send(resync_required(gap.reason.value, gap.detail, self.last_id, self.channel.id_of(earliest)))
-        self.channel.hub.observer.resync(self.channel.session, gap.reason.value, gap.detail)
+        self.channel.hub.observer.resync(self.channel.session, gap.reason.value, gap.detail, self._outlet.stream_id)
 
     def _complete(self, outlet: Outlet) -> None:
         self._announce = False
@@ -259,7 +267,8 @@ class CatchUp:
             data["lastReplayedEventId"] = self.last_id
         outlet.send(control_frame("replay_complete", data, time.time_ns() // 1_000_000))
         seconds = time.monotonic() - self._began
-        self.channel.hub.observer.replayed(self.channel.session, self.replayed, self._source, seconds)
+        replay = Replay(self._verdict, self._source, self.replayed, self.size, seconds)
+        self.channel.hub.observer.replayed(self.channel.session, outlet.stream_id, replay)
 
     async def _wait_writable(self, outlet: Outlet) -> None:
         while not outlet.writable:

@@ -157,7 +157,7 @@ class Channel:
         for reader in self.readers:
             reader.overtaken(self.id_of(earliest), self.last)
         self.flushed = self.last
-        self.hub.observer.resync(self.session, Outcome.RING_EVICTED.value, None)
+        self.hub.observer.resync(self.session, Outcome.RING_EVICTED.value, None, None)
 
     def _push(self, frame: Frame) -> None:
         if not self._turn:

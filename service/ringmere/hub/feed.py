@@ -71,7 +71,9 @@ class Feed:
     async def start(self) -> None:
         """Subscribe first, then read the tail from the leader: what comes in between is parked, not lost."""
         opening = self._fill = self._loop.create_future()  # parks live messages until the tail is known
-        self._tail = await self._hub.log.subscribe(self._session, self.on_live)
+        deliveries = self._hub.deliveries
+        traces = deliveries.sink(self._channel) if deliveries is not None else None
+        self._tail = await self._hub.log.subscribe(self._session, self.on_live, traces)
         self._begin_at(*await self._look())
         self._fill = None
         opening.set_result(None)

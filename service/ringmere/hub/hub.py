@@ -17,10 +17,12 @@ from ringmere.core.errors import RingmereError, SessionNotFound
 from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
+from ringmere.core.trace import TraceContext
 from ringmere.hub.admission import Admission
 from ringmere.hub.breaker import Breakers
 from ringmere.hub.channel import Channel
 from ringmere.hub.degraded import hand_out
+from ringmere.hub.deliveries import Deliveries
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.laggards import describe_laggards
 from ringmere.hub.observer import Observer
@@ -82,6 +84,8 @@ class Hub:
         self._channels: dict[str, Channel] = {}
         self._dirty: list[Channel] = []
         self._draining = False
+        tracer = self.observer.tracer
+        self.deliveries = Deliveries(tracer, clock) if tracer is not None else None
         self.sweep = Sweep(self)
         self.breakers = Breakers(self)
         self._publisher = Publisher(log, self.observer, self.breakers)
@@ -125,24 +129,32 @@ class Hub:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    async def publish(self, session: str, draft: Draft, expected_id: int | None = None) -> Published:
+    async def publish(
+        self, session: str, draft: Draft, expected_id: int | None = None, trace: TraceContext | None = None
+    ) -> Published:
         """Store one event; return its id once the log has acknowledged it (contract 2.2). Raises as ``Log.append``."""
-        return await self._publisher.one(session, draft, expected_id)
+        return await self._publisher.one(session, draft, expected_id, trace)
 
     async def publish_batch(
-        self, session: str, drafts: list[Draft], *, atomic: bool = False, expected_id: int | None = None
+        self,
+        session: str,
+        drafts: list[Draft],
+        *,
+        atomic: bool = False,
+        expected_id: int | None = None,
+        trace: TraceContext | None = None,
     ) -> list[Published | RingmereError]:
         """Store a batch in order, one result a row; ``atomic``: all or none, raising as ``Log.append_atomic``."""
         if atomic or expected_id is not None:
-            return [*await self._publisher.all_or_none(session, drafts, expected_id)]
-        return await self._publisher.each(session, drafts)
+            return [*await self._publisher.all_or_none(session, drafts, expected_id, trace)]
+        return await self._publisher.each(session, drafts, trace)
 
-    async def publish_degraded(self, session: str, drafts: list[Draft]) -> bool:
+    async def publish_degraded(self, session: str, drafts: list[Draft], trace: TraceContext | None = None) -> bool:
         """Send events to live readers if the session's shard cannot store now; return whether it came to that (8.2).
 
         They get no id and are in no log. Raises ``LogUnavailable``.
         """
-        return await self._publisher.degraded(session, drafts)
+        return await self._publisher.degraded(session, drafts, trace)
 
     async def close_session(self, session: str) -> Published:
         """Publish the terminal event ``session_closed`` (contract 10.4).

@@ -6,11 +6,30 @@ on the hot path once per loop turn, never once per session or reader; they must 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ringmere.core.reasons import CloseReason
+from ringmere.hub.tracer import Tracer
+
+
+class Replay(NamedTuple):
+    """What a reader with a cursor was given before it went live; ``size`` in bytes, ``seconds`` from its begin.
+
+    ``verdict`` is how the cursor was judged, ``source`` where the events came from: ``window`` or ``log``.
+    """
+
+    verdict: str
+    source: str
+    events: int
+    size: int
+    seconds: float
 
 
 class Observer:
     """The events of a hub. ``transport`` is ``sse`` or ``websocket``; times are seconds, sizes bytes."""
+
+    tracer: Tracer | None = None
+    """Who wants to know which traces requests and messages belong to; without one nobody looks."""
 
     def published(self, outcome: str, events: int, seconds: float) -> None:
         """A publish request ended; ``outcome`` is ``stored``, ``duplicate``, ``degraded`` or an error code."""
@@ -31,10 +50,10 @@ class Observer:
     def resumed(self, session: str, verdict: str, source: str) -> None:
         """A cursor was judged; ``source`` is where its first events come from: ``window``, ``log`` or ``none``."""
 
-    def resync(self, session: str, reason: str, detail: str | None) -> None:
-        """A ``state_resync_required`` frame was put into a stream."""
+    def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
+        """A ``state_resync_required`` frame was put into a stream, or into all live ones of the session (None)."""
 
-    def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
+    def replayed(self, session: str, stream_id: str, replay: Replay) -> None:
         """A reader's replay ended and it went live."""
 
     def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:

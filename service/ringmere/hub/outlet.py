@@ -24,11 +24,11 @@ class Outlet:
     What its backlog holds counts in the instance's sum until :meth:`uncount`.
     """
 
-    __slots__ = ("_behind", "_channel", "_counted", "_retry_ms", "_stream_id", "backlog", "framed", "sink", "write")
+    __slots__ = ("_behind", "_channel", "_counted", "_retry_ms", "backlog", "framed", "sink", "stream_id", "write")
 
     def __init__(self, channel: Channel, stream_id: str, sink: Sink, retry_ms: int, backlog: Backlog) -> None:
         self._channel = channel
-        self._stream_id = stream_id
+        self.stream_id = stream_id
         self._counted = True
         self._behind = 0
         self.sink = sink
@@ -114,7 +114,7 @@ class Outlet:
         backlog, channel = self.backlog, self._channel
         threshold = backlog.threshold() or "frames"
         backlog.push_control(slow_client_warning(backlog, channel.id_of(backlog.last_seq), threshold))
-        channel.hub.observer.warned(channel.session, self._stream_id, threshold)
+        channel.hub.observer.warned(channel.session, self.stream_id, threshold)
 
     def drain(self) -> None:
         """Write from the backlog while the sink takes it."""

@@ -97,6 +97,9 @@ class Subscriber(Lifetime):
         outlet = self._outlet = Outlet(self.channel, self.stream_id, sink, retry_ms, backlog)
         self.write, self.framed = sink.write, sink.framed
         hub.readers[sink.transport] += 1
+        tracer = hub.observer.tracer
+        if tracer is not None and self._options.trace is not None:
+            tracer.reading(self.stream_id, self._options.trace)
         hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor, self.client)
         self.state = State.CATCHING_UP
         if self._options.anchor and self.start_id is not None:

@@ -64,6 +64,7 @@ class Settings:
     data_dir: str = _row(TEXT, "ringmere-data", "process", "Where the embedded NATS server keeps its log.")
     workers: int = _row(NUMBER, 1, "process", "Processes that share the address, each an instance of its own with these limits (Linux).", low=1, high=MAX_WORKERS)
     log_level: str = _row(TEXT, "info", "process", "What is written to stderr.", choices=("debug", "info", "warning", "error"))
+    traces: str = _row(TEXT, "off", "process", "Where spans go: `otlp` over HTTP, as the standard `OTEL_…` variables say (extra `otel`).", choices=("off", "otlp"))
     drain_grace: float = _limit("drain_grace", DURATION, "process", "Span over which a stopping instance says goodbye to its streams.", low=0, high=3600)
 
     nats_url: str = _row(TEXT, "", "nats", "NATS servers, comma separated. Else `NATS_URL`, else the NATS context, else nats://127.0.0.1:4222.")

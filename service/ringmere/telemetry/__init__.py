@@ -1,14 +1,20 @@
-"""The telemetry floor: metrics and logs hang on the hub through its observer."""
+"""The telemetry floor: metrics, log lines and traces hang on the hub through its observer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from ringmere.core.errors import StartRefused
+from ringmere.hub.observer import Observer
 from ringmere.telemetry.fanout import Fanout
 from ringmere.telemetry.gauges import Stats
 from ringmere.telemetry.logs import LogObserver
 from ringmere.telemetry.merge import Family, snapshot
-from ringmere.telemetry.metrics import Metrics, TraceOf
+from ringmere.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from ringmere.telemetry.otlp import Export
 
 __all__ = ["Telemetry"]
 
@@ -16,12 +22,30 @@ __all__ = ["Telemetry"]
 class Telemetry:
     """The eyes of one instance: give ``observer`` to its hub, and the hub's ``stats`` to :meth:`watch`.
 
-    ``trace_of`` tells the metrics which trace an observed time belongs to, see :data:`TraceOf`.
+    ``traces`` is ``off`` or ``otlp``. Raises ``StartRefused`` when the extra that traces need is not installed.
     """
 
-    def __init__(self, trace_of: TraceOf | None = None) -> None:
-        self._metrics = Metrics(trace_of)
-        self.observer = Fanout([self._metrics, LogObserver()])
+    def __init__(self, traces: str = "off") -> None:
+        self._export: Export | None = None
+        self.observer: Observer
+        if traces == "off":
+            self._metrics = Metrics()
+            self.observer = Fanout([self._metrics, LogObserver()])
+            return
+        try:
+            from ringmere.telemetry.otlp import Export
+            from ringmere.telemetry.traces import Traces, current_trace
+        except ImportError as error:
+            raise StartRefused(f"--traces otlp needs the extra otel: pip install 'ringmere[otel]' ({error})") from error
+        self._export = Export()
+        self._metrics = Metrics(current_trace)
+        others = Fanout([self._metrics, LogObserver(trace=current_trace)])
+        self.observer = Traces(others, self._export.spans)
+
+    async def close(self) -> None:
+        """Send the spans that are left, within a bound."""
+        if self._export is not None:
+            await self._export.close()
 
     def watch(self, stats: Callable[[], Stats]) -> None:
         """Take the gauges from ``stats`` at every scrape."""

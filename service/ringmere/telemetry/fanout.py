@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import isfunction
 from typing import Any
 
 from ringmere.hub.observer import Observer
 
-_METHODS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+METHODS = tuple(name for name, value in vars(Observer).items() if isfunction(value))
+"""What an observer is told."""
 
 
 class Fanout(Observer):
@@ -18,7 +20,7 @@ class Fanout(Observer):
     """
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        for name in _METHODS:
+        for name in METHODS:
             heard = [getattr(each, name) for each in observers if _listens(each, name)]
             if len(heard) == 1:
                 setattr(self, name, heard[0])

@@ -11,7 +11,7 @@ event                   level    fields
 ``reader_evicted``      warning  session, stream, reason
 ``reader_fell_back``    warning  session, stream, reason
 ``cursor_ignored``      warning  session, reason
-``resync``              warning  session, reason, detail
+``resync``              warning  session, stream, reason, detail
 ``live_gap``            warning  session
 ``message_skipped``     warning  session, seq, reason
 ``log_connected``       info
@@ -39,6 +39,7 @@ from structlog.typing import Processor
 
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.observer import Observer
+from ringmere.telemetry.current import CurrentTrace, no_trace
 
 LIMITED_EVERY = 1.0
 """Seconds between two lines of the same limited event and reason."""
@@ -92,18 +93,22 @@ def _renderers(as_json: bool) -> list[Processor]:
 
 
 class LogObserver(Observer):
-    """Writes what a hub tells as lines. ``clock`` is a monotonic clock in seconds."""
+    """Writes what a hub tells as lines. ``clock`` is a monotonic clock in seconds.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    ``trace`` gives the trace that a call belongs to; the call's line then has it as a field.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, trace: CurrentTrace = no_trace) -> None:
         self._log = structlog.stdlib.get_logger("ringmere.hub")
         self._clock = clock
+        self._trace = trace
         self._written: dict[tuple[str, str], tuple[float, int]] = {}
 
     def stream_opened(
         self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
     ) -> None:
         """Say that a stream was accepted."""
-        self._log.info(
+        self._info(
             "stream_opened", transport=transport, session=session, stream=stream_id, cursor=cursor, client=client
         )
 
@@ -111,7 +116,7 @@ class LogObserver(Observer):
         self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
     ) -> None:
         """Say that a stream ended, why, after how long and how much."""
-        self._log.info(
+        self._info(
             "stream_closed",
             transport=transport,
             session=session,
@@ -137,9 +142,9 @@ class LogObserver(Observer):
         """Say that a cursor was malformed."""
         self._limited("cursor_ignored", reason, session=session, reason=reason)
 
-    def resync(self, session: str, reason: str, detail: str | None) -> None:
+    def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         """Say that a client was told to load its state anew."""
-        self._limited("resync", reason, session=session, reason=reason, detail=detail)
+        self._limited("resync", reason, session=session, stream=stream_id, reason=reason, detail=detail)
 
     def live_gap(self, session: str) -> None:
         """Say that the live tail had a hole."""
@@ -152,21 +157,21 @@ class LogObserver(Observer):
     def log_connected(self, connected: bool) -> None:
         """Say that NATS is back, or gone."""
         if connected:
-            self._log.info("log_connected")
+            self._info("log_connected")
         else:
-            self._log.warning("log_lost")
+            self._warning("log_lost")
 
     def log_degraded(self, shard: int, reason: str) -> None:
         """Say that a shard does not store."""
-        self._log.warning("log_degraded", shard=shard, reason=reason)
+        self._warning("log_degraded", shard=shard, reason=reason)
 
     def log_restored(self, shard: int, seconds: float) -> None:
         """Say that it does again, and how long it did not."""
-        self._log.info("log_restored", shard=shard, seconds=round(seconds, 3))
+        self._info("log_restored", shard=shard, seconds=round(seconds, 3))
 
     def epoch_added(self, shard: int, token: str) -> None:
         """Say that a shard has a new epoch."""
-        self._log.warning("epoch_added", shard=shard, token=token)
+        self._warning("epoch_added", shard=shard, token=token)
 
     def _limited(self, event: str, kind: str, **fields: Any) -> None:
         """Write a warning unless one of its event and kind was written less than a second ago."""
@@ -178,4 +183,14 @@ class LogObserver(Observer):
         self._written[event, kind] = (now, 0)
         if suppressed:
             fields["suppressed"] = suppressed
-        self._log.warning(event, **fields)
+        self._warning(event, **fields)
+
+    def _info(self, event: str, **fields: Any) -> None:
+        self._log.info(event, **fields, **self._belongs())
+
+    def _warning(self, event: str, **fields: Any) -> None:
+        self._log.warning(event, **fields, **self._belongs())
+
+    def _belongs(self) -> dict[str, str]:
+        trace = self._trace()
+        return {} if trace is None else {"trace": trace}

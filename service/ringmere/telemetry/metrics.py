@@ -14,17 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ringmere import __version__
 from ringmere.core.breaker import State
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer
+from ringmere.hub.observer import Observer, Replay
 from ringmere.telemetry import labels
+from ringmere.telemetry.current import CurrentTrace, no_trace
 from ringmere.telemetry.gauges import Stats, StatsCollector
 from ringmere.telemetry.page import render
 from ringmere.telemetry.process import ProcessCollector
-
-TraceOf = Callable[[str], str | None]
-"""Returns the trace id (32 hex digits) of what is observed right now, None when it has none.
-
-Its argument says what is: ``publish``, ``delivery`` or ``replay``.
-"""
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Buckets for what should take milliseconds."""
@@ -48,12 +43,12 @@ class _Counts:
 class Metrics(Observer):
     """Counts what a hub tells. :meth:`watch` connects the gauges, :meth:`render` answers a scrape.
 
-    With ``trace_of`` observed times get the trace that they belong to as exemplar.
+    With ``trace`` observed times get the trace that they belong to as exemplar.
     """
 
-    def __init__(self, trace_of: TraceOf | None = None) -> None:
+    def __init__(self, trace: CurrentTrace = no_trace) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self._trace_of = trace_of
+        self._trace = trace
         self._gauges = StatsCollector()
         self.registry.register(self._gauges)
         self.registry.register(ProcessCollector())
@@ -73,9 +68,9 @@ class Metrics(Observer):
         """Return the metrics of this moment and their content type, in the format that ``Accept`` asks for."""
         return render(self.registry, accept)
 
-    def _exemplar(self, what: str) -> dict[str, str] | None:
-        trace = self._trace_of(what) if self._trace_of is not None else None
-        return {"trace_id": trace} if trace else None
+    def _exemplar(self) -> dict[str, str] | None:
+        trace = self._trace()
+        return None if trace is None else {"trace_id": trace}
 
     def _counter(self, name: str, text: str, *names: str) -> Counter:
         return Counter(f"ringmere_{name}", text, names, registry=self.registry)
@@ -146,7 +141,7 @@ class Metrics(Observer):
     def published(self, outcome: str, events: int, seconds: float) -> None:
         """Count the events of a publish request."""
         self._published.add(outcome, events)
-        self._publish_seconds.observe(seconds, self._exemplar("publish"))
+        self._publish_seconds.observe(seconds, self._exemplar())
         if outcome == "degraded":
             self._degraded_events.inc(events)
 
@@ -171,21 +166,21 @@ class Metrics(Observer):
         """Count a judged cursor."""
         self._resumes.get(verdict, self._resumes[labels.OTHER]).add(source)
 
-    def resync(self, session: str, reason: str, detail: str | None) -> None:
+    def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         """Count a verdict frame."""
         self._resyncs.add(reason)
 
-    def replayed(self, session: str, events: int, source: str, seconds: float) -> None:
+    def replayed(self, session: str, stream_id: str, replay: Replay) -> None:
         """Count the events of a replay that has ended."""
-        self._replayed.add(source, events)
-        self._replay_seconds.observe(seconds, self._exemplar("replay"))
+        self._replayed.add(replay.source, replay.events)
+        self._replay_seconds.observe(replay.seconds, self._exemplar())
 
     def delivered(self, transport: str, events: int, size: int, lag: float | None) -> None:
         """Count what one loop turn handed to transports."""
         self._delivered.add(transport, events)
         self._delivered_bytes.inc(size)
         if lag is not None:
-            self._lag.observe(lag, self._exemplar("delivery"))
+            self._lag.observe(lag, self._exemplar())
 
     def warned(self, session: str, stream_id: str, threshold: str) -> None:
         """Count a warning."""
