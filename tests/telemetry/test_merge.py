@@ -90,7 +90,7 @@ def test_mirrors_are_as_bad_as_the_worst_process_sees_them() -> None:
 
 
 def test_of_the_exemplars_of_a_bucket_the_newest_stays_also_when_its_process_has_ended() -> None:
-    one, two = (Metrics(lambda what, trace=trace: trace) for trace in ("a" * 32, "b" * 32))
+    one, two = (Metrics(lambda trace=trace: trace) for trace in ("a" * 32, "b" * 32))
     for metrics in (one, two):
         metrics.published("stored", 1, 0.003)
     one.published("stored", 1, 0.8)

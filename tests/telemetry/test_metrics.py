@@ -212,11 +212,11 @@ def exemplars(metrics: Metrics) -> dict[str, str]:
 
 
 def test_a_time_has_its_trace_as_exemplar_and_none_without_one() -> None:
-    traces: dict[str, str | None] = {"publish": "a" * 32, "delivery": "b" * 32, "replay": None}
-    metrics = Metrics(traces.__getitem__)
+    traces = iter(["a" * 32, "b" * 32, None])
+    metrics = Metrics(lambda: next(traces))
     metrics.published("stored", 1, 0.003)
     metrics.delivered("sse", 1, 10, 0.004)
-    metrics.replayed("s", 8, "log", 0.02)
+    metrics.replayed("s", "x", Replay("contiguous", "log", 8, 800, 0.02))
     metrics.loop_late(0.02)
     assert exemplars(metrics) == {
         "ringmere_publish_duration_seconds_bucket 0.005": "a" * 32,
