@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import yaml
+from ops.prometheus import nats_exporter as exporter
+from ops.prometheus.loaded import linked
 
-from ringmere.embedded import free_port, server_binary
+from ringmere.embedded import free_port
 from ringmere.telemetry.table import rows
-from support import exporter
 from support.gateway import gateway
 from support.nats import eventually, running_server
 from support.prometheus import (
@@ -155,33 +156,6 @@ async def silent(ask: Prometheus) -> set[tuple[str, str, str]]:
         if not await ask.ask(filled_in(question.expr, SPAN)):
             found.add(question)
     return found
-
-
-@asynccontextmanager
-async def linked(directory: Path, leaf: int) -> AsyncIterator[str]:
-    """Run a server that takes leaf nodes at port ``leaf`` and has a gateway to another one; yield its monitoring."""
-    ports = {name: free_port() for name in ("near", "far", "monitor")}
-    near = f"""
-        accounts {{ SYS {{ users: [{{ user: system, password: system }}] }} }}
-        system_account: SYS
-        leafnodes {{ listen: "127.0.0.1:{leaf}" }}
-        http: "127.0.0.1:{ports["monitor"]}"
-        gateway {{ name: near, listen: "127.0.0.1:{ports["near"]}" }}"""
-    far = f"""
-        gateway {{ name: far, listen: "127.0.0.1:{ports["far"]}"
-          gateways: [{{ name: near, urls: ["nats://127.0.0.1:{ports["near"]}"] }}] }}"""
-    processes = []
-    try:
-        for name, extra in (("near", near), ("far", far)):
-            config = directory / f"{name}.conf"
-            config.write_text(f'listen: "127.0.0.1:-1"\nserver_name: {name}\n{extra}\n')
-            command = (server_binary(), "-c", str(config), "-l", str(directory / f"{name}.log"))
-            processes.append(await asyncio.create_subprocess_exec(*command))
-        yield f"http://127.0.0.1:{ports['monitor']}"
-    finally:
-        for process in processes:
-            process.kill()
-            await process.wait()
 
 
 @needs_prometheus
