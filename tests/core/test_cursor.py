@@ -130,6 +130,21 @@ def test_after_a_recreation_all_older_ids_are_unknown(sequence: int) -> None:
     assert RECREATED.known(event_id(1, sequence))
 
 
+def test_a_second_loss_that_reaches_further_back_than_the_first_disowns_ids_of_both() -> None:
+    table = EpochTable("b").promoted(7).promoted(4)
+    assert [sequence for sequence in range(1, 12) if table.known(event_id(0, sequence))] == [1, 2, 3, 4]
+    assert not table.known(event_id(1, 8))
+    assert table.id_of(5) == event_id(2, 5)
+    assert table.id_of(4) == 4
+
+
+def test_an_epoch_that_is_given_must_be_above_all_others() -> None:
+    assert EpochTable("b").promoted(7, 5).newest == EpochRow(5, 8)
+    for epoch in (0, MAX_EPOCH + 1):
+        with pytest.raises(ValueError, match="a new epoch is 1 to"):
+            EpochTable("b").promoted(7, epoch)
+
+
 def test_an_epoch_without_a_row_is_unknown() -> None:
     assert not FRESH.known(event_id(1, 5))
     assert not PROMOTED.known(MAX_ID)

@@ -506,6 +506,17 @@ def test_a_record_survives_encoding_and_keeps_few_void_rows() -> None:
     assert json.loads(record.encode())["shards"] == 4
 
 
+def test_a_row_that_was_added_by_hand_keeps_its_reason_and_only_the_newest_few_do() -> None:
+    record = new_record("t", 1, 0)
+    assert b"notes" not in record.encode()
+    for number in range(20):
+        record = record.bumped(number, f"why {number}", 1000 + number)
+    assert decode(record.encode()) == record
+    assert record.notes[-1] == (20, 1019, "why 19")
+    assert len(record.notes) == 16
+    assert record.promoted(99).notes == record.notes
+
+
 def test_the_last_epoch_cannot_be_followed() -> None:
     record = new_record("t", 1, MAX_EPOCH)
     for step in (lambda: record.promoted(1), lambda: record.recreated("u", 1)):

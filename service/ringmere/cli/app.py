@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from ringmere.cli.doctor import register as add_doctor
+from ringmere.cli.epoch import app as epoch
 from ringmere.cli.publish import publish
 from ringmere.cli.readers import readers
 from ringmere.cli.serve import register as add_serve
@@ -45,6 +46,7 @@ app.command()(verify)
 add_doctor(app)
 app.add_typer(sessions, name="sessions")
 app.command()(readers)
+app.add_typer(epoch, name="epoch")
 app.command()(settings)
 
 

@@ -96,24 +96,28 @@ class EpochTable:
     def known(self, cursor: int) -> bool:
         """Say whether this log gave out ``cursor``, or still may.
 
-        Its row must live, and no later row may have taken its range over. Cursor 0 names no event, only
-        the beginning, so it is known in every log.
+        Its row must live, and no later row may have taken its range over (also one after the next: a second
+        loss can reach further back than the first). Cursor 0 names no event, only the beginning, so it is
+        known in every log.
         """
         if cursor == 0:
             return True
         epoch, sequence = split_id(cursor)
         for index, row in enumerate(self.rows):
             if row.epoch == epoch:
-                is_newest = index == len(self.rows) - 1
-                return not row.void and (is_newest or sequence < self.rows[index + 1].first)
+                return not row.void and all(sequence < later.first for later in self.rows[index + 1 :])
         return False
 
-    def promoted(self, tail: int) -> EpochTable:
+    def promoted(self, tail: int, epoch: int | None = None) -> EpochTable:
         """Return the table after a promotion or restore.
 
-        What lies beyond ``tail`` may come again with other content, so it goes to a new epoch.
+        What lies beyond ``tail`` may come again with other content, so it goes to a new epoch: the next one, or
+        ``epoch``, which must be above all. Raises ``ValueError`` when it is not.
         """
-        return EpochTable(self.birth, (*self.rows, EpochRow(self._next_epoch(), tail + 1)))
+        number = self._next_epoch()
+        if epoch is not None and not number <= epoch <= MAX_EPOCH:
+            raise ValueError(f"a new epoch is {number} to {MAX_EPOCH}, not {epoch}")
+        return EpochTable(self.birth, (*self.rows, EpochRow(epoch or number, tail + 1)))
 
     def recreated(self, first: int) -> EpochTable:
         """Return the table after the stream was made anew, its first sequence being ``first``.
