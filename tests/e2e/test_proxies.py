@@ -24,7 +24,7 @@ from ringmere.log.shards import stream_name
 from ringmere.settings import Settings
 from support.gateway import GatewayProcess, gateway
 from support.nats import api, connected, eventually
-from support.proxies import NAMES, Proxy, needs_proxies, proxy, silences
+from support.proxies import NAMES, NGINX_WORKERS, Proxy, needs_proxies, proxy, silences
 from support.raw_http import fetch
 from support.relay import Relay, relay
 from support.talk import get, numbers, open_stream, port_of, publish, total
@@ -244,6 +244,17 @@ async def test_what_an_instance_takes_passes_each_proxy_and_what_it_does_not_it_
     for target, more in (("/session/s?" + "x" * 8000, {}), ("/session/s", {"Authorization": "x" * 8000})):
         answer = await fetch(port, "GET", target, more)
         assert (answer.status, answer.json["events"]) == (200, 9)
+
+
+async def test_nginx_keeps_its_connections_to_the_instances(house: House, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        between = [await stack.enter_async_context(relay(url)) for url in house.urls]
+        front = await stack.enter_async_context(proxy("nginx", tmp_path, [each.url for each in between]))
+        before = sum(each.connections for each in between)
+        for number in range(1, 41):
+            await publish(front.url, "s", numbers(1, number))
+        assert sum(each.connections for each in between) - before <= len(between) * NGINX_WORKERS
+        assert sum("POST" in head for each in between for head in each.asked) == 40
 
 
 def batch_of(size: int) -> bytes:

@@ -30,6 +30,7 @@ from support.raw_http import fetch
 SHIPPED = Path(__file__).resolve().parents[2] / "ops" / "proxy"
 FILES = {"nginx": SHIPPED / "nginx.conf", "haproxy": SHIPPED / "haproxy.cfg", "caddy": SHIPPED / "Caddyfile"}
 NAMES = tuple(FILES)
+NGINX_WORKERS = 2
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:{Path(sys.executable).parent}"
 _COMMANDS = {name: shutil.which(name, path=_PATH) for name in NAMES}
 _TIMEOUT = re.compile(
@@ -95,6 +96,7 @@ def _nginx(place: _Place) -> tuple[list[str], dict[str, str], Path]:
     authority = Authority(place.directory)
     certificate, key = authority.issue("proxy")
     changes = {
+        "worker_processes auto;": f"worker_processes {NGINX_WORKERS};",
         "http {": f"http {{ {nginx_paths(place.directory)}",
         "listen 8080;": f"listen 127.0.0.1:{place.plain};",
         "listen 8443 ssl http2;": f"listen 127.0.0.1:{place.secure} ssl http2;",

@@ -15,7 +15,7 @@ _CURSOR = re.compile(rb"^last-event-id: *(.*?)\r$", re.IGNORECASE | re.MULTILINE
 
 
 class Relay:
-    """What a client connects to. ``asked`` holds the head of each request, ``beats`` counts heartbeats.
+    """What a client connects to. ``asked`` holds the head of each request, ``connections`` and ``beats`` count.
 
     While ``muted``, what the target answers is thrown away: the target believes that it has been heard.
     """
@@ -24,6 +24,7 @@ class Relay:
         self.target = target
         self.url = ""
         self.asked: list[str] = []
+        self.connections = 0
         self.beats = 0
         self.muted = False
         self._open: set[asyncio.StreamWriter] = set()
@@ -43,6 +44,7 @@ class Relay:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Join a client with the target of the moment; without one the client is dropped."""
         place = urlsplit(self.target)
+        self.connections += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
