@@ -45,9 +45,13 @@ async def consumers(connection: Connection, stream: str = STREAM) -> list[str]:
 
 
 async def delete_consumer(connection: Connection, stream: str = STREAM) -> None:
-    """Delete the one consumer of a stream."""
-    [name] = await consumers(connection, stream)
-    assert (await api(connection, f"CONSUMER.DELETE.{stream}.{name}"))["success"]
+    """Delete the one consumer of a stream; while one is being replaced there may be none, or two."""
+
+    async def deleted() -> bool:
+        names = await consumers(connection, stream)
+        return len(names) == 1 and "error" not in await api(connection, f"CONSUMER.DELETE.{stream}.{names[0]}")
+
+    await eventually(deleted, "one consumer to delete")
 
 
 def chain(live: Live) -> list[tuple[int, int]]:
@@ -502,6 +506,33 @@ async def test_a_stranger_on_the_inbox_only_makes_the_consumer_new(
     await live.until(4)
     assert live.seqs == [1, 2, 3, 4]
     assert [name] != await consumers(connection)
+
+
+async def test_a_tail_that_cannot_be_opened_again_is_told_with_its_reason_until_it_can(
+    log: JetStreamLog, connection: Connection
+) -> None:
+    ear = Ear()
+    log.listen(ear)
+    await log.subscribe("s1", Live())
+    await fill(log, "s1", [1])
+    assert ear.not_reopened == []
+    body = {"stream_name": STREAM, "config": {"durable_name": "foreign", "ack_policy": "none"}}
+    info = await api(connection, f"STREAM.INFO.{STREAM}")
+    await api(connection, f"STREAM.UPDATE.{STREAM}", {**info["config"], "max_consumers": 1})
+    await delete_consumer(connection)
+
+    async def taken() -> bool:
+        return "error" not in await api(connection, f"CONSUMER.DURABLE.CREATE.{STREAM}.foreign", body)
+
+    await eventually(taken, "the only place for a consumer")
+    await eventually(lambda: len(ear.not_reopened) > 1, "the failed tries")
+    assert {shard for shard, _ in ear.not_reopened} == {0}
+    assert "consumers" in ear.not_reopened[0][1]
+    await api(connection, f"CONSUMER.DELETE.{STREAM}.foreign")
+    await eventually(lambda: _has_consumer(connection), "the tail again")
+    told = len(ear.not_reopened)
+    await fill(log, "s1", [1])
+    assert len(ear.not_reopened) == told
 
 
 async def test_closing_the_log_leaves_no_consumer_behind(nats_server: EmbeddedServer, connection: Connection) -> None:

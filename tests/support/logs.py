@@ -135,6 +135,7 @@ class Ear:
         self.purged: list[str] = []
         self.degraded: list[tuple[str, bytes]] = []
         self.doubted: list[int] = []
+        self.not_reopened: list[tuple[int, str]] = []
         self.copies: list[Copy] = []
 
     def log_connected(self, connected: bool) -> None:
@@ -154,6 +155,9 @@ class Ear:
 
     def storing_doubted(self, shard: int) -> None:
         self.doubted.append(shard)
+
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        self.not_reopened.append((shard, reason))
 
 
 class Live:

@@ -49,6 +49,7 @@ def tell_all(observer: LogObserver) -> None:
     observer.log_connected(False)
     observer.log_degraded(2, "no quorum")
     observer.log_restored(2, 12.3456)
+    observer.tail_not_reopened(1, "no leader")
     observer.epoch_added(3, "b-1")
 
 

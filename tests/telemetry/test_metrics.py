@@ -69,6 +69,7 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.log_degraded(0, "no quorum")
     observer.log_restored(0, 3.0)
     observer.loop_late(0.04)
+    observer.tail_not_reopened(0, "no leader")
     observer.epoch_added(0, "b-1")
 
 
@@ -101,6 +102,7 @@ EXPECTED = {
     "ringmere_live_gaps_total": 1,
     "ringmere_gap_filled_events_total": 4,
     "ringmere_skipped_messages_total{reason=not_json}": 1,
+    "ringmere_tail_reopen_failures_total": 1,
     "ringmere_epochs_added_total": 1,
     "ringmere_loop_lag_seconds_sum": 0.04,
 }

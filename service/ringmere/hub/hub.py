@@ -252,6 +252,10 @@ class Hub:
             if channel.started and self.log.shard_of(channel.session) == shard:
                 channel.feed.follow(table)
 
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        """Say that live messages of a shard do not come; sweeps read what is missed."""
+        self.observer.tail_not_reopened(shard, reason)
+
     def session_purged(self, session: str) -> None:
         """Drop what is remembered of a purged session."""
         channel = self._channels.get(session)

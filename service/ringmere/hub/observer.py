@@ -99,5 +99,8 @@ class Observer:
     def loop_late(self, seconds: float) -> None:
         """The event loop came to a timer of the hub so much later than it was due; told four times a second."""
 
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        """A shard's live messages stopped coming, and a try to have them again failed."""
+
     def epoch_added(self, shard: int, token: str) -> None:
         """A shard's epoch table has a new row."""

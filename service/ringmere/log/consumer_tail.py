@@ -51,6 +51,8 @@ CONFIRM_AFTER = 1.0
 """Seconds between two reads of a tail that is too low: a new leader may only be catching up."""
 
 Seen = Callable[[int, int, int], None]
+Failed = Callable[[int, str], None]
+"""Hears of the shard and of the reason, each time that a lost consumer could not be opened again."""
 
 
 class _Anchor(NamedTuple):
@@ -63,12 +65,15 @@ class _Anchor(NamedTuple):
 class ShardTail:
     """All subscribed sessions of one shard, behind one consumer."""
 
-    def __init__(self, connection: Connection, leader: Leader, shard: int, seen: Seen, timeout: float) -> None:
+    def __init__(
+        self, connection: Connection, leader: Leader, shard: int, seen: Seen, failed: Failed, timeout: float
+    ) -> None:
         self._connection = connection
         self._leader = leader
         self._shard = shard
         self._stream = stream_name(shard)
         self._seen = seen
+        self._failed = failed
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._sessions: dict[bytes, tuple[SessionTail, ...]] = {}
@@ -217,11 +222,13 @@ class ShardTail:
                 if not self._connection.connected:
                     await self._back.wait()
                 following = await self._open_again()
-            except (LogUnavailable, LogRefused):
+            except (LogUnavailable, LogRefused) as error:
+                self._failed(self._shard, str(error))
                 await asyncio.sleep(pause)
             except Exception as error:
                 context = {"message": f"the consumer of {self._stream} could not be opened", "exception": error}
                 self._loop.call_exception_handler(context)
+                self._failed(self._shard, str(error))
                 await asyncio.sleep(pause)
             else:
                 self._mending = None

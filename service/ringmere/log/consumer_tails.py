@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringmere.log.connect import Connection
-from ringmere.log.consumer_tail import Seen, ShardTail
+from ringmere.log.consumer_tail import Failed, Seen, ShardTail
 from ringmere.log.leader import Leader
 from ringmere.log.places import Place
 from ringmere.log.port import LiveSink, NewsSink, TraceSink
@@ -27,8 +27,10 @@ class Watch:
 class ConsumerTails:
     """The consumer tail of all shards of an instance."""
 
-    def __init__(self, connection: Connection, leader: Leader, shards: int, seen: Seen, timeout: float) -> None:
-        self._shards = [ShardTail(connection, leader, shard, seen, timeout) for shard in range(shards)]
+    def __init__(
+        self, connection: Connection, leader: Leader, shards: int, seen: Seen, failed: Failed, timeout: float
+    ) -> None:
+        self._shards = [ShardTail(connection, leader, shard, seen, failed, timeout) for shard in range(shards)]
         connection.on_state(self._state_changed)
 
     async def subscribe(self, place: Place, sink: LiveSink, traces: TraceSink | None) -> SessionTail:

@@ -136,7 +136,7 @@ class JetStreamLog(Across):
         self._consumers: ConsumerTails | None = None
         if tail == "consumer":
             self._consumers = ConsumerTails(
-                connection, self._leader, settings.shards, self._epochs.seen, settings.timeout
+                connection, self._leader, settings.shards, self._epochs.seen, self._tail_not_reopened, settings.timeout
             )
         outbox = Outbox(connection, lambda: self.max_event_bytes, limits, settings.timeout)
         self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
@@ -300,6 +300,10 @@ class JetStreamLog(Across):
     def _storing_doubted(self, shard: int) -> None:
         if self._listener is not None and shard < self._settings.shards:
             self._listener.storing_doubted(shard)
+
+    def _tail_not_reopened(self, shard: int, reason: str) -> None:
+        if self._listener is not None:
+            self._listener.tail_not_reopened(shard, reason)
 
     def _copies_seen(self, copies: Sequence[Copy]) -> None:
         if self._listener is not None:

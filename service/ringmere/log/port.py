@@ -133,6 +133,9 @@ class LogListener(Protocol):
     def storing_doubted(self, shard: int) -> None:
         """An instance, maybe this one, says that it cannot store in a shard."""
 
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        """A shard's live messages stopped coming, and a try to have them again failed; there will be another."""
+
     def copies_seen(self, copies: Sequence[Copy]) -> None:
         """All streams that copy from others, looked at every few seconds."""
 

@@ -18,6 +18,7 @@ event                   level    fields
 ``log_lost``            warning
 ``log_degraded``        warning  shard, reason
 ``log_restored``        info     shard, seconds
+``tail_not_reopened``   warning  shard, reason
 ``epoch_added``         warning  shard, token
 ======================  =======  ==============================================================
 
@@ -168,6 +169,10 @@ class LogObserver(Observer):
     def log_restored(self, shard: int, seconds: float) -> None:
         """Say that it does again, and how long it did not."""
         self._info("log_restored", shard=shard, seconds=round(seconds, 3))
+
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        """Say that a shard's live messages do not come."""
+        self._limited("tail_not_reopened", str(shard), shard=shard, reason=reason)
 
     def epoch_added(self, shard: int, token: str) -> None:
         """Say that a shard has a new epoch."""

@@ -136,6 +136,7 @@ class Metrics(Observer):
         self._skipped = self._counts(
             "skipped_messages", "Stored messages that are no events.", "reason", labels.SKIPPED
         )
+        self._tail_failures = self._counter("tail_reopen_failures", "Tries to open a lost live tail again that failed.")
         self._epochs = self._counter("epochs_added", "Changes of an epoch table: ids of lost events became unknown.")
 
     def published(self, outcome: str, events: int, seconds: float) -> None:
@@ -225,6 +226,10 @@ class Metrics(Observer):
     def loop_late(self, seconds: float) -> None:
         """Observe how late the event loop is."""
         self._loop_lag.observe(seconds)
+
+    def tail_not_reopened(self, shard: int, reason: str) -> None:
+        """Count a try."""
+        self._tail_failures.inc()
 
     def epoch_added(self, shard: int, token: str) -> None:
         """Count a change of an epoch table."""
