@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from .rig import CACHE, RING_SIZE, BenchError, Contender, Reader, Stack, Tools, 
 
 P99_LIMIT_MS = 250.0
 RATE_KEPT = 0.98
+SCRAPE_PAUSE = 0.05
+"""Seconds from one scrape to the next."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Scale:
     replay_repeats: int = 3
     idle_readers: int = 2000
     idle_seconds: float = 5.0
+    scrape_readers: int = 10_000
+    scrapes: int = 200
     calm: float = 2.0
     patience: float = 60.0
 
@@ -43,7 +48,8 @@ class Scale:
 QUICK = Scale(
     fanout_readers=20, fanout_seconds=0.5, fanout_window=200, slow_rate=50.0, slow_seconds=1.0,
     sessions=20, step_seconds=0.5, first_rate=500.0, growth=2.0, bisections=0, top_rate=500.0, delay_rate=500.0,
-    replay_readers=5, replay_events=400, replay_repeats=1, idle_readers=50, idle_seconds=0.2, calm=0.2, patience=20.0,
+    replay_readers=5, replay_events=400, replay_repeats=1, idle_readers=50, idle_seconds=0.2,
+    scrape_readers=50, scrapes=10, calm=0.2, patience=20.0,
 )  # fmt: skip
 
 
@@ -239,9 +245,57 @@ def idle(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     return out
 
 
+def scrape(tools: Tools, who: Contender, scale: Scale) -> Outcome:
+    """What a look at the metrics costs while many streams are open: all in one session, and each in its own."""
+    out = Outcome()
+    if who.metrics is None:
+        return out
+    for name, sessions in (("one_session", 1), ("own_sessions", scale.scrape_readers)):
+        with stack(tools, who) as on:
+            reader = Reader(on, scale.scrape_readers, sessions, prefix="scrape-")
+            try:
+                reader.wait_ready(scale.patience)
+                machine.settled_rss_kib(on.gateway.pid, scale.calm)
+                idle = _gateway_cpu(on, lambda: time.sleep(scale.scrapes * SCRAPE_PAUSE))
+                times: list[float] = []
+                busy = _gateway_cpu(on, lambda times=times: _scrape(on, who.metrics or "", scale.scrapes, times))
+                read = reader.quit()
+            finally:
+                reader.kill()
+            if read["closed"]:
+                out.notes.append(f"{read['closed']} streams ended while idle")
+            out.numbers[f"scrape_{name}_ms"] = statistics.median(times) * 1e3
+            out.numbers[f"scrape_{name}_cpu_ms"] = max(0.0, busy - idle) / scale.scrapes * 1e3
+    return out
+
+
+def _gateway_cpu(on: Stack, act: Callable[[], None]) -> float:
+    before = machine.cpu_seconds(on.gateway.pid)
+    act()
+    return machine.cpu_seconds(on.gateway.pid) - before
+
+
+def _scrape(on: Stack, path: str, count: int, times: list[float]) -> None:
+    """Fetch the metrics ``count`` times over one connection, as often as :data:`SCRAPE_PAUSE` allows."""
+    connection = http.client.HTTPConnection("127.0.0.1", on.port, timeout=10)
+    try:
+        for _ in range(count):
+            begin = time.perf_counter()
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            if response.status != 200:
+                raise BenchError(f"{path} was answered {response.status}")
+            times.append(time.perf_counter() - begin)
+            time.sleep(max(0.0, SCRAPE_PAUSE - times[-1]))
+    finally:
+        connection.close()
+
+
 CASES: dict[str, Callable[[Tools, Contender, Scale], Outcome]] = {
     "a": fanout,
     "b": many_sessions,
     "c": replay,
     "d": idle,
+    "e": scrape,
 }

@@ -46,6 +46,8 @@ class Contender:
     readiness: str | None
     without_heads: tuple[str, ...] = ()
     """Flags that switch head streams off; empty for a gateway that has none."""
+    metrics: str | None = None
+    """Path of its metrics, None when it has none."""
 
     def command(self, nats_url: str) -> list[str]:
         return [sys.executable, *self.arguments, self.nats_flag, nats_url]
@@ -61,6 +63,7 @@ RINGMERE = Contender(
     nats_flag="--nats-url",
     readiness="/readyz",
     without_heads=("--head-ttl", "0"),
+    metrics="/metrics",
 )  # fmt: skip
 NAIVE = Contender(
     name="naive",
