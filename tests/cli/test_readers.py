@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
-
 import aiohttp
 
 from support.command import Done, ringmere
 from support.nats import eventually
-
-
-@asynccontextmanager
-async def stopped_reader(server: str, session: str) -> AsyncIterator[None]:
-    """Open a stream, read its headers and nothing more."""
-    at = urlsplit(server)
-    loop = asyncio.get_running_loop()
-    with socket.socket() as sock:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        await loop.sock_connect(sock, (at.hostname, at.port))
-        await loop.sock_sendall(sock, f"GET /session/{session}/events HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        assert b"200 OK" in await loop.sock_recv(sock, 4096)
-        yield
+from support.stopped import stopped_reader
 
 
 async def test_nobody_is_behind(server: str) -> None:
@@ -34,12 +15,13 @@ async def test_nobody_is_behind(server: str) -> None:
 
 
 async def test_a_reader_that_does_not_read_is_shown(server: str) -> None:
-    async with stopped_reader(server, "lagging"), aiohttp.ClientSession() as http:
+    with await stopped_reader(server, "lagging"):
         found: list[Done] = []
 
         async def listed() -> bool:
             events = [{"type": "note", "data": "x" * 60_000}] * 20
-            async with http.post(f"{server}/session/lagging/events", json=events) as answer:
+            at = f"{server}/session/lagging/events"
+            async with aiohttp.ClientSession() as http, http.post(at, json=events) as answer:
                 assert answer.status == 201
             found.append(await ringmere("readers", "--json", server=server))
             return any(row["backlogEvents"] for row in found[-1].lines)

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.embedded import EmbeddedServer, free_port
@@ -25,6 +26,7 @@ from support.command import ringmere
 from support.gateway import GatewayProcess, clean_env, gateway
 from support.nats import running_server
 from support.processes import alive, children, command, gone
+from support.stopped import stopped_reader
 
 NOTE = {"type": "note", "data": 1}
 LONG = 40.0
@@ -435,3 +437,51 @@ def test_all_addresses_of_a_name_get_the_same_port() -> None:
             family = socket.AF_INET6 if ":" in str(host) else socket.AF_INET
             with socket.socket(family) as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind((host, port))
+
+
+def resident(pid: int) -> int:
+    """Return a process's memory in RAM, in bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_what_the_processes_cost_is_added_up_with_the_parent(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as instance:
+        pids = [instance.pid, *await workers_of(instance.pid)]
+        seen = await scrape(instance.url, 0)
+        assert seen["ringmere_process_resident_memory_bytes[]"] == pytest.approx(sum(map(resident, pids)), rel=0.1)
+        files = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+        assert seen["ringmere_process_open_fds[]"] == pytest.approx(files, abs=8)
+        assert seen["ringmere_process_cpu_seconds_total[]"] > 0.2
+        assert time.time() - 120 < seen["ringmere_process_start_time_seconds[]"] < time.time()
+
+
+async def test_a_worker_answers_in_the_format_that_is_asked_for(tmp_path: Path) -> None:
+    wanted = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    async with two_workers(tmp_path) as instance, aiohttp.ClientSession(headers=wanted) as http:
+        async with http.get(f"{instance.url}/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+            families = list(openmetrics(await answer.text()))
+        assert {"ringmere_workers", "ringmere_worker_restarts"} <= {family.name for family in families}
+
+
+async def test_any_worker_lists_the_laggards_of_all(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as instance, contextlib.AsyncExitStack() as sockets:
+
+        async def both_have_one() -> bool:
+            sockets.enter_context(await stopped_reader(instance.url, "slow"))
+            states = [await ask(instance.url, "/session/slow", number) for number in (0, 1)]
+            return all(status == 200 and state["readers"] for status, state in states)
+
+        await until(both_have_one, "both workers have a reader")
+
+        async def behind() -> bool:
+            blobs = [{"type": "note", "data": "x" * 60_000}] * 20
+            at = f"{instance.url}/session/slow/events"
+            async with aiohttp.ClientSession() as http, http.post(at, json=blobs) as answer:
+                assert answer.status == 201
+            listed = [(await ask(instance.url, "/readers?limit=1000", number))[1]["readers"] for number in (0, 1)]
+            return all({row["worker"] for row in rows if row["backlogEvents"]} == {0, 1} for rows in listed)
+
+        await until(behind, "both workers list the laggards of both")
+        [worst] = (await ask(instance.url, "/readers?limit=1", 0))[1]["readers"]
+        assert worst["sessionId"] == "slow"
