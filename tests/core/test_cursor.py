@@ -21,7 +21,6 @@ from ringmere.core.cursor import (
     parse_cursor,
     parse_epoch_token,
     split_id,
-    unknown_epoch,
 )
 from ringmere.core.errors import StartRefused
 
@@ -298,17 +297,6 @@ def test_below_the_first_only_proof_that_nothing_went_is_contiguous(
 
 def test_below_a_fence_nothing_proves_that_nothing_went() -> None:
     assert judge(4, bounds(7, 10, 4, stream_first=1), 3, False) == Verdict(EVICTED, 0, None, 8)
-
-
-def test_a_known_first_deliverable_sequence_is_named_instead_of_the_bound() -> None:
-    verdict = decide(1, bounds(2, 9, 4, stream_first=1), ring_size=3, present=False, earliest=5)
-    assert verdict.earliest == 5
-
-
-def test_an_unknown_epoch_replays_the_whole_ring() -> None:
-    assert unknown_epoch(RING_3, ring_size=3) == Verdict(RESET, 0, "epoch_mismatch", 3)
-    assert unknown_epoch(RING_3, 4) == Verdict(RESET, 0, "epoch_mismatch", 4)
-    assert unknown_epoch(bounds(0, 0, 0, tail=5, stream_first=6)) == Verdict(RESET, 0, "epoch_mismatch", 6)
 
 
 def test_only_a_contiguous_verdict_is_no_gap() -> None:

@@ -198,17 +198,15 @@ def decide(
     present: bool,
     head: int | None = None,
     heads_kept: bool = False,
-    earliest: int | None = None,
 ) -> Verdict:
     """Decide about a cursor of a known epoch, by leader reads only (contract 4.2 to 4.5).
 
     ``present`` says whether the leader still stores ``sequence`` on this subject; ``head`` is the last
     sequence that the head stream knows of the session, ``heads_kept`` whether there is a head stream: only then
-    does its silence say anything (a purge behind the service's back leaves a head). ``earliest`` is the
-    first deliverable sequence if known (behind a fence it is not ``bounds.first``).
+    does its silence say anything (a purge behind the service's back leaves a head).
 
-    The caller has already turned an unknown epoch into :func:`unknown_epoch` and has read the leader twice
-    when ``sequence`` is beyond the tail. Read from top to bottom; the first row that fits decides:
+    The caller has already answered an unknown epoch (contract 4.1) and has read the leader twice when
+    ``sequence`` is beyond the tail. Read from top to bottom; the first row that fits decides:
 
     ======================================  ===========================================
     cursor                                  verdict
@@ -226,7 +224,7 @@ def decide(
     below it                                ring_evicted
     ======================================  ===========================================
     """
-    first_due = earliest if earliest is not None else bounds.earliest(ring_size)
+    first_due = bounds.earliest(ring_size)
     evicted = Verdict(Outcome.RING_EVICTED, 0, None, first_due)
     reset = Verdict(Outcome.EPOCH_RESET, 0, None, first_due)
     contiguous = Verdict(Outcome.CONTIGUOUS, sequence)
@@ -245,14 +243,3 @@ def decide(
     if sequence > bounds.first:
         return Verdict(Outcome.EPOCH_RESET, 0, "foreign_cursor", first_due)
     return contiguous if nothing_lost else evicted
-
-
-def unknown_epoch(bounds: SubjectBounds, earliest: int | None = None, *, ring_size: int | None = None) -> Verdict:
-    """Return the verdict for a cursor that the epoch table or the token disowns (contract 4.1).
-
-    ``earliest`` is the first deliverable sequence; a caller that does not know it gives the ``ring_size``,
-    so that the verdict does not name a fence.
-    """
-    if earliest is None:
-        earliest = bounds.earliest(ring_size) if ring_size is not None else bounds.first or bounds.tail + 1
-    return Verdict(Outcome.EPOCH_RESET, 0, "epoch_mismatch", earliest)
