@@ -23,18 +23,18 @@ class Admission:
 
     def __init__(self, hub: Hub, *, require_session: bool) -> None:
         self._hub = hub
-        self._require_session = require_session
+        self.require_session = require_session
         self.slots = 0
         """Readers of all sessions, attached or not."""
 
     async def admit(self, session: str, options: SubscribeOptions) -> Subscriber:
         """Take a slot, judge the cursor, fix the point the stream starts at; raises as ``Hub.subscribe``."""
-        self._check_open()
+        self.check_open()
         channel = self._take_slot(session)
         try:
             async with asyncio.timeout(self._hub.limits.connect_deadline):
-                await self._started(channel)
-                if self._require_session and not await self._exists(channel):
+                await self.started(channel)
+                if self.require_session and not await self.exists(channel):
                     raise SessionNotFound(f"session {session} is unknown")
                 plan = await self._plan(channel, options)
             return self._enter(channel, options, plan)
@@ -49,24 +49,41 @@ class Admission:
         subscriber.channel.members.discard(subscriber)
         self._give_back(subscriber.channel)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise ``Draining`` when nobody is let in any more."""
         if self._hub.draining:
             raise Draining("this instance is going away", 1.0)
 
     def _take_slot(self, session: str) -> Channel:
-        hub = self._hub
-        if self.slots >= hub.limits.max_connections:
+        self.take_connection()
+        try:
+            return self.take_place(session)
+        except BaseException:
+            self.slots -= 1
+            raise
+
+    def take_connection(self) -> None:
+        """Take a slot of the instance; raises ``SubscriberLimitExceeded``."""
+        if self.slots >= self._hub.limits.max_connections:
             raise SubscriberLimitExceeded("this instance has all the readers it may have", LIMIT_RETRY)
+        self.slots += 1
+
+    def take_place(self, session: str) -> Channel:
+        """Take a slot of a session; raises ``SubscriberLimitExceeded`` and ``LogUnavailable``."""
+        hub = self._hub
         channel = hub.channel(session)
         if channel.slots >= hub.limits.max_subscribers:
             raise SubscriberLimitExceeded(f"the session has {channel.slots} readers on this instance", LIMIT_RETRY)
         channel.slots += 1
-        self.slots += 1
         return channel
 
     def _give_back(self, channel: Channel) -> None:
-        channel.slots -= 1
         self.slots -= 1
+        self.give_place(channel)
+
+    def give_place(self, channel: Channel) -> None:
+        """Give a session's slot back; its channel goes a while after the last one."""
+        channel.slots -= 1
         if channel.slots == 0 and not channel.ended:
             self._hub.wheel.call_later(self._hub.limits.channel_linger, lambda: self._retire(channel))
 
@@ -74,7 +91,7 @@ class Admission:
         if channel.slots == 0:
             self._hub.discard(channel)
 
-    async def _started(self, channel: Channel) -> None:
+    async def started(self, channel: Channel) -> None:
         """Wait until the channel follows its session; one start serves all who wait."""
         if channel.started:
             return
@@ -96,7 +113,7 @@ class Admission:
             raise
         channel.starting = None
 
-    async def _exists(self, channel: Channel) -> bool:
+    async def exists(self, channel: Channel) -> bool:
         """Ask the leader about what the channel does not know: an event may be stored and still on its way here."""
         return channel.known or await self._hub.log.last(channel.session) is not None
 
@@ -109,7 +126,7 @@ class Admission:
                 return plan
 
     def _enter(self, channel: Channel, options: SubscribeOptions, plan: Plan | None) -> Subscriber:
-        self._check_open()
+        self.check_open()
         if channel.ended:
             raise LogUnavailable("the session is not followed any more")
         if plan is None:

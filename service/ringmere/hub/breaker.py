@@ -20,6 +20,7 @@ from ringmere.log.port import Appended
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
     from ringmere.hub.hub import Hub
+    from ringmere.hub.many import Many
     from ringmere.hub.subscriber import Subscriber
 
 T = TypeVar("T", Appended, Sequence[Appended], Sequence[Appended | RingmereError])
@@ -87,6 +88,11 @@ class Breakers:
         gate = self._gates.get(self._hub.log.shard_of(channel.session))
         if gate is not None and gate.breaker.open is not (reader in channel.told):
             tell_one(channel, reader, gate.since_ms, degraded=gate.breaker.open)
+
+    def greet_many(self, stream: Many) -> None:
+        """Tell a stream of many sessions that has gone live what it has not heard of yet, once for each shard."""
+        for shard, gate in self._gates.items():
+            stream.tell_storing(shard, gate.since_ms, degraded=gate.breaker.open)
 
     async def stop(self) -> None:
         """End all probing."""
@@ -165,6 +171,9 @@ class Breakers:
         for channel in hub.channels:
             if hub.log.shard_of(channel.session) == shard:
                 tell_all(channel, gate.since_ms, degraded=gate.breaker.open)
+        for stream in hub.many.streams.values():
+            if stream.live:
+                stream.tell_storing(shard, gate.since_ms, degraded=gate.breaker.open)
 
 
 def _now() -> float:

@@ -7,28 +7,22 @@ reader as one blob; the window keeps it for readers that come back.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ringmere.core.backlog import Frame
-from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds, split_id
+from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds
 from ringmere.core.frames import chunked
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.catchup import Gap, Plan
+from ringmere.hub.attached import Attached
 from ringmere.hub.feed import Feed
 from ringmere.hub.replay import Batch, Encoder, Replay
+from ringmere.hub.rewind import Reached, reached_by, rewind
 from ringmere.hub.subscriber import Subscriber
 from ringmere.hub.window import Window
 from ringmere.log.port import Stored
 
 if TYPE_CHECKING:
     from ringmere.hub.hub import Hub
-
-
-class Reached(NamedTuple):
-    """What a reader had when the log changed: the last id it was given, and its sequence."""
-
-    last_id: int
-    position: int
 
 
 class Channel:
@@ -38,11 +32,15 @@ class Channel:
         self.hub = hub
         self.session = session
         self.started = False
+        self.started_at = 0.0
+        """Loop time."""
         self.slots = 0
         """Readers admitted, attached or not (contract 6.9)."""
         self.members: set[Subscriber] = set()
         self.readers: tuple[Subscriber, ...] = ()
         """Live readers; replaced, never changed, so that a fan-out under way is not disturbed."""
+        self.attached = Attached(self)
+        """Streams of many sessions that follow this one."""
         self.starting: asyncio.Task[None] | None = None
         """The start under way, shared by all who wait for it."""
         self.ended = False
@@ -86,11 +84,13 @@ class Channel:
         """Begin to follow the session; raises ``LogUnavailable``."""
         await self.feed.start()
         self.started = True
+        self.started_at = self._now()
         self.feed.follow(self.hub.log.epochs(self.session))
 
     def close(self) -> None:
         """End the feed and every read; the readers have been ended by the hub."""
         self.ended = True
+        self.hub.behind.discard(self)
         if self.starting is not None:
             self.starting.cancel()
         self.feed.close()
@@ -103,6 +103,7 @@ class Channel:
         asyncio.get_running_loop().call_exception_handler(context)
         for reader in list(self.members):
             reader.give_up()
+        self.attached.give_up()
         self.hub.discard(self)
 
     # -- what the feed calls ---------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class Channel:
         self._push(frame)
         if self._turn_bytes >= self.hub.limits.turn_bytes:
             self.feed.stalled = True
+            self.hub.behind.add(self)
 
     def take(self, batch: Batch) -> None:
         """Take a page that fills a hole."""
@@ -157,6 +159,7 @@ class Channel:
         for reader in self.readers:
             reader.overtaken(self.id_of(earliest), self.last)
         self.flushed = self.last
+        self.attached.overtaken(earliest)
         self.hub.observer.resync(self.session, Outcome.RING_EVICTED.value, None, None)
 
     def _push(self, frame: Frame) -> None:
@@ -165,30 +168,19 @@ class Channel:
         self._turn.append(frame)
         self._turn_bytes += len(frame.sse)
 
-    def change_table(self, table: EpochTable) -> dict[Subscriber, Reached]:
+    def change_table(self, table: EpochTable) -> Reached:
         """Encode under another epoch table from now on; return what each reader had reached under the old one."""
         self.flush()
-        reached = {}
-        for reader in self.members:
-            reader.settle()
-            position = reader.reached
-            last_id = self.id_of(position) or reader.start_id or 0
-            reached[reader] = Reached(last_id, position or split_id(last_id)[1])
+        reached = reached_by(self)
         self.table = table
         self._encoder = self.replay.encoder = Encoder(table, self.session, self.hub.observer)
         self.replay.forget()
         self._bounds = None
         return reached
 
-    def rewind_readers(self, reached: dict[Subscriber, Reached]) -> None:
+    def rewind_readers(self, reached: Reached) -> None:
         """Let every reader read on from the log, or tell it that its last id is unknown now (contract 1.2)."""
-        for reader, (last_id, position) in reached.items():
-            if last_id == 0:
-                reader.rewind(Plan(0, whole_ring=True))
-            elif self.table.known(last_id):
-                reader.rewind(Plan(position))
-            else:
-                reader.rewind(Plan(0, Gap(Outcome.EPOCH_RESET, "epoch_mismatch"), whole_ring=True))
+        rewind(self, reached)
 
     def purged(self) -> None:
         """A purge was recorded: what is remembered goes."""
@@ -226,6 +218,8 @@ class Channel:
             else:
                 direct += reader.offer(turn, raw, before)
         self.flushed = self.last
+        if self.attached.live:
+            self.attached.hand_on(turn, before)
         events = [frame for frame in turn if frame.seq]
         if events:
             self.turns += 1
@@ -250,6 +244,12 @@ class Channel:
         self.flush()
         self._expire_window()
         return self.window.floor <= position <= self.last
+
+    def covers(self, position: int) -> bool:
+        """Say whether everything behind ``position`` that this channel has come to is in memory."""
+        self.flush()
+        self._expire_window()
+        return self.window.floor <= position
 
     @property
     def live_position(self) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ringmere.core.backlog import Frame
 from ringmere.core.event import NotAnEvent, envelope
-from ringmere.core.frames import control_frame, degraded_frame
+from ringmere.core.frames import degraded_frame
+from ringmere.hub.notices import storing_notice
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
@@ -48,6 +49,5 @@ def tell_one(channel: Channel, reader: Subscriber, since_ms: int, *, degraded: b
 
 
 def _notice(channel: Channel, since_ms: int, degraded: bool) -> Frame:
-    data = {"since": since_ms, "lastEventId": channel.id_of(channel.last)}
-    type = "log_degraded" if degraded else "log_restored"
-    return Frame(0, control_frame(type, data, channel.hub.clock() // 1_000_000), 0)
+    now_ms = channel.hub.clock() // 1_000_000
+    return Frame(0, storing_notice(since_ms, channel.id_of(channel.last), now_ms, degraded=degraded), 0)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from ringmere.core.frames import control_frame, with_retry
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.subscriber import Subscriber
+from ringmere.hub.lifetime import Lifetime
 
 GOODBYES_PER_SECOND = 100
 """Pace when there are few streams; many are spread over the whole grace."""
 
 
-async def goodbyes(readers: Sequence[Subscriber], limits: Limits) -> None:
+async def goodbyes(readers: Sequence[Lifetime], limits: Limits) -> None:
     """Send each reader ``server_draining`` with a jittered ``retry`` and end it, over ``drain_grace`` at most."""
     span = min(limits.drain_grace, len(readers) / GOODBYES_PER_SECOND)
     now = asyncio.get_running_loop().time

@@ -155,6 +155,7 @@ class Feed:
         self.stalled = False
         if self._fill is None:
             self._unpark()
+            self._caught_up()
 
     def _unpark(self) -> None:
         parked, overflowed = self._parking.take()
@@ -164,8 +165,24 @@ class Feed:
         if overflowed:
             self._start_fill()
 
+    def _caught_up(self) -> None:
+        """The channel is as far as the others of its shard again, unless something new keeps it."""
+        if self._fill is None and not self.stalled:
+            self._hub.behind.discard(self._channel)
+            self._channel.attached.caught_up()
+
+    @property
+    def filling(self) -> bool:
+        """Whether a hole is being filled from the log."""
+        return self._fill is not None
+
+    def look(self) -> None:
+        """Ask the leader whether something was missed."""
+        self._start_fill()
+
     def _start_fill(self) -> None:
         if self._fill is None and not self._closed:
+            self._hub.behind.add(self._channel)
             self._fill = asyncio.create_task(self._fill_from_log())
 
     async def catch_up(self) -> None:
@@ -187,6 +204,7 @@ class Feed:
             self._fills += 1
             self._fill = None
             self._unpark()
+            self._caught_up()
         except Exception as error:
             self._channel.fail(error)
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringmere.core.coalesce import Rules
 from ringmere.core.cursor import EpochTable
@@ -25,12 +25,15 @@ from ringmere.hub.degraded import hand_out
 from ringmere.hub.deliveries import Deliveries
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.laggards import describe_laggards
+from ringmere.hub.lifetime import Lifetime
+from ringmere.hub.many import Many
+from ringmere.hub.muster import Muster
 from ringmere.hub.observer import Observer
 from ringmere.hub.pace import Pace
 from ringmere.hub.publish import Published, Publisher
 from ringmere.hub.relief import relieve_largest, shrink_windows
 from ringmere.hub.replay import PageCache
-from ringmere.hub.sessions import describe_readers, describe_session
+from ringmere.hub.sessions import SessionList, describe_readers, describe_session, list_sessions
 from ringmere.hub.stats import HubStats, take_stats
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.hub.sweep import Sweep
@@ -38,13 +41,6 @@ from ringmere.hub.tally import Tally
 from ringmere.hub.wheel import Wheel
 from ringmere.hub.window import Budget
 from ringmere.log.port import Copy, Log
-
-
-class SessionList(NamedTuple):
-    """A page of sessions as contract 10.4 has them; ``next`` is the next page's ``after``."""
-
-    sessions: list[dict[str, Any]]
-    next: str | None
 
 
 class Hub:
@@ -71,7 +67,9 @@ class Hub:
         self.pages = PageCache(self.limits.page_cache, self.limits.page_cache * self.limits.page_bytes)
         self.window_budget = Budget()
         self.reads = asyncio.Semaphore(self.limits.concurrent_reads)
-        self.paused: set[Subscriber] = set()
+        self.behind: set[Channel] = set()
+        """Channels that fill a hole, or have more than one turn to hand out: others of their shard may be further."""
+        self.paused: set[Lifetime] = set()
         """Readers whose transport is full; all backlogs are theirs."""
         self.backlog_bytes = 0
         """Envelope bytes in the backlogs of all readers that have not been told to go."""
@@ -82,7 +80,7 @@ class Hub:
         self.pace = Pace(self.limits.pages_per_turn)
         self._tally = Tally()
         self._channels: dict[str, Channel] = {}
-        self._dirty: list[Channel] = []
+        self._dirty: list[Channel | Many] = []
         self._draining = False
         tracer = self.observer.tracer
         self.deliveries = Deliveries(tracer, clock) if tracer is not None else None
@@ -90,6 +88,8 @@ class Hub:
         self.breakers = Breakers(self)
         self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
+        self.many = Muster(self, self._admission)
+        """Streams of many sessions."""
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -102,11 +102,11 @@ class Hub:
     async def close(self) -> None:
         """End all streams and every task. The log stays open: it is the caller's."""
         self._draining = True
+        for reader in self._all_readers():
+            reader.finish(CloseReason.SHUTDOWN)
+            if not reader.ended:
+                reader.drop(CloseReason.SHUTDOWN)
         for channel in list(self._channels.values()):
-            for reader in list(channel.members):
-                reader.finish(CloseReason.SHUTDOWN)
-                if not reader.ended:
-                    reader.drop(CloseReason.SHUTDOWN)
             self.discard(channel)
         await self.breakers.stop()
         await self.sweep.stop()
@@ -115,7 +115,11 @@ class Hub:
     async def drain(self) -> None:
         """Say goodbye to every stream, paced over ``drain_grace`` at most (contract 8.3)."""
         self._draining = True
-        await goodbyes([reader for channel in self._channels.values() for reader in channel.members], self.limits)
+        await goodbyes(self._all_readers(), self.limits)
+
+    def _all_readers(self) -> list[Lifetime]:
+        of_one = [reader for channel in self._channels.values() for reader in channel.members]
+        return [*of_one, *self.many.streams.values()]
 
     @property
     def ready(self) -> bool:
@@ -202,8 +206,8 @@ class Hub:
 
     # -- turns -----------------------------------------------------------------------------------------
 
-    def mark_dirty(self, channel: Channel) -> None:
-        """Have a channel's turn ended with this turn of the loop; one call for all channels together."""
+    def mark_dirty(self, channel: Channel | Many) -> None:
+        """Have a channel's turn ended with this turn of the loop; one call for all together."""
         if not self._dirty:
             asyncio.get_running_loop().call_soon(self._end_turns)
         self._dirty.append(channel)
@@ -244,6 +248,7 @@ class Hub:
         self.observer.log_connected(connected)
         if connected:
             self.sweep.all_now()
+            self.many.look_at_all()
 
     def epochs_changed(self, shard: int, table: EpochTable) -> None:
         """Let the channels of a shard follow its new epoch."""
@@ -265,7 +270,7 @@ class Hub:
     def degraded_event(self, session: str, payload: bytes) -> None:
         """Hand an event that could not be stored to the session's live readers here."""
         channel = self._channels.get(session)
-        if channel is not None and channel.readers:
+        if channel is not None and (channel.readers or channel.attached.live):
             hand_out(channel, payload)
 
     def storing_doubted(self, shard: int) -> None:
@@ -290,9 +295,7 @@ class Hub:
 
     async def sessions(self, prefix: str = "", after: str = "", limit: int = 100) -> SessionList:
         """List sessions of the log in order of their ids (contract 10.4)."""
-        page = await self.log.sessions(prefix, after, limit)
-        rows = [await describe_session(self.log, state) for state in page.sessions]
-        return SessionList(rows, page.next)
+        return await list_sessions(self.log, prefix, after, limit)
 
     async def session(self, session: str) -> dict[str, Any]:
         """Return one session's state with its readers here, laggards first; raises ``SessionNotFound``."""

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ringmere.core.backlog import State
+from ringmere.hub.subscriber import Subscriber
 
 if TYPE_CHECKING:
-    from ringmere.hub.subscriber import Subscriber
+    from ringmere.hub.lifetime import Lifetime
 
 
-def describe_laggards(paused: Collection[Subscriber], limit: int) -> list[dict[str, Any]]:
+def describe_laggards(paused: Collection[Lifetime], limit: int) -> list[dict[str, Any]]:
     """Return at most ``limit`` of the readers whose transport is full, the longest backlog first.
 
     All others have been handed all there is, or read the log as fast as they can: to find them would take a walk
@@ -21,31 +22,39 @@ def describe_laggards(paused: Collection[Subscriber], limit: int) -> list[dict[s
     return [_row(reader) for reader in heapq.nlargest(limit, paused, key=_weight) if not reader.ended]
 
 
-def _weight(reader: Subscriber) -> tuple[int, int, float]:
+def _weight(reader: Lifetime) -> tuple[int, int, float]:
     backlog = reader.backlog
     return (backlog.frames, backlog.bytes, reader.age) if backlog is not None else (0, 0, reader.age)
 
 
-def _row(reader: Subscriber) -> dict[str, Any]:
+def _row(reader: Lifetime) -> dict[str, Any]:
+    backlog = reader.backlog
+    row = {
+        "sessionId": reader.session,
+        "streamId": reader.stream_id,
+        "client": reader.client,
+        "transport": reader.transport,
+        "state": reader.state.value,
+        "backlogEvents": backlog.frames if backlog is not None else 0,
+        "backlogBytes": backlog.bytes if backlog is not None else 0,
+        "maxQueued": backlog.max_frames if backlog is not None else 0,
+        "warned": backlog is not None and backlog.state is State.WARNED,
+        "ageSeconds": round(reader.age, 1),
+    }
+    return {**row, **(_distance(reader) if isinstance(reader, Subscriber) else {"positionId": reader.last_id})}
+
+
+def _distance(reader: Subscriber) -> dict[str, Any]:
+    """Say how far the reader of one session is behind it."""
     channel, backlog = reader.channel, reader.backlog
     position = backlog.handed if backlog is not None and backlog.frames else reader.reached
     due, oldest_ns = channel.window.due(position)
     # What memory does not reach back to is not counted; its age is at least that of what memory has.
     known = channel.window.floor <= position
     return {
-        "sessionId": reader.session,
-        "streamId": reader.stream_id,
-        "client": reader.client,
-        "transport": reader.transport,
-        "state": reader.state.value,
         "positionId": channel.id_of(position),
         "lastEventId": channel.id_of(channel.last),
         "behindEvents": due if known else None,
         "behindSeconds": round(max(0, channel.hub.clock() - oldest_ns) / 1e9, 3) if oldest_ns else 0.0,
-        "backlogEvents": backlog.frames if backlog is not None else 0,
-        "backlogBytes": backlog.bytes if backlog is not None else 0,
-        "maxQueued": backlog.max_frames if backlog is not None else 0,
-        "warned": backlog is not None and backlog.state is State.WARNED,
-        "ageSeconds": round(reader.age, 1),
         "sessionEvictions": channel.evictions,
     }

@@ -17,11 +17,13 @@ from ringmere.core import frames
 from ringmere.core.backlog import Backlog
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.notices import client_evicted, internal_fault
-from ringmere.hub.outlet import Outlet
+from ringmere.hub.options import StreamOptions
+from ringmere.hub.outlet import Followed, Outlet
+from ringmere.hub.sink import Sink
 from ringmere.hub.wheel import Timer
 
 if TYPE_CHECKING:
-    from ringmere.hub.channel import Channel
+    from ringmere.hub.hub import Hub
 
 
 class State(enum.Enum):
@@ -50,14 +52,18 @@ class Lifetime:
         "_opened_at",
         "_outlet",
         "_reason",
-        "channel",
+        "_wishes",
+        "client",
+        "hub",
         "state",
         "stream_id",
         "write",
     )
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
+    def __init__(self, hub: Hub, options: StreamOptions) -> None:
+        self.hub = hub
+        self.client = options.client
+        self._wishes = options
         self.stream_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.state = State.ADMITTED
         self.write: Callable[[bytes], None] = not_flowing
@@ -72,13 +78,45 @@ class Lifetime:
     # -- what a subclass adds --------------------------------------------------------------------------
 
     @property
-    def last_id(self) -> int:
+    def session(self) -> str:
+        """What it follows."""
+        raise NotImplementedError
+
+    @property
+    def epoch_token(self) -> str:
+        """The value of ``X-Event-Epoch``."""
+        raise NotImplementedError
+
+    @property
+    def last_id(self) -> int | str:
         """The id of the last event accepted for it: delivered, or queued and certain to be written."""
         raise NotImplementedError
 
     @property
     def delivered(self) -> int:
         """Events it was given, complete once it has stopped."""
+        raise NotImplementedError
+
+    def relieve(self) -> None:
+        """Give the backlog's memory back."""
+        raise NotImplementedError
+
+    @property
+    def _followed(self) -> Followed:
+        """Whose events it gets."""
+        raise NotImplementedError
+
+    @property
+    def _origin(self) -> tuple[int | str | None, bytes | None]:
+        """The cursor it came with, and without one the block of only the id that it starts at (contract 3.3)."""
+        raise NotImplementedError
+
+    def _begin(self, outlet: Outlet) -> None:
+        """Begin to catch up, or go live."""
+        raise NotImplementedError
+
+    def _count_eviction(self) -> None:
+        """Count one for what it follows."""
         raise NotImplementedError
 
     def _stop(self) -> None:
@@ -96,19 +134,9 @@ class Lifetime:
     # -- what is asked about it ------------------------------------------------------------------------
 
     @property
-    def session(self) -> str:
-        """The session it follows."""
-        return self.channel.session
-
-    @property
     def ended(self) -> bool:
         """Whether it is over; right after admission this means 204: the cursor is at the terminal event."""
         return self.state is State.ENDED
-
-    @property
-    def epoch_token(self) -> str:
-        """The value of ``X-Event-Epoch``."""
-        return self.channel.table.token
 
     @property
     def transport(self) -> str | None:
@@ -129,17 +157,59 @@ class Lifetime:
         """Return the reason once the stream has ended."""
         return await asyncio.shield(self._done)
 
+    # -- its transport ---------------------------------------------------------------------------------
+
+    def attach(self, sink: Sink) -> None:
+        """Begin to write: the response headers are on the transport."""
+        if self.state is not State.ADMITTED:
+            sink.finish()
+            return
+        hub, wishes = self.hub, self._wishes
+        limits, observer = hub.limits, hub.observer
+        rules = hub.coalesce if wishes.coalesce else None
+        backlog = Backlog(wishes.max_queued or limits.max_queued, limits.max_queued_bytes, wishes.overflow, rules)
+        retry_ms = round(limits.retry_ms * random.uniform(0.8, 1.2))
+        outlet = self._outlet = Outlet(self._followed, self.stream_id, sink, retry_ms, backlog)
+        hub.readers[sink.transport] += 1
+        if observer.tracer is not None and wishes.trace is not None:
+            observer.tracer.reading(self.stream_id, wishes.trace)
+        cursor, anchor = self._origin
+        observer.stream_opened(sink.transport, self.session, self.stream_id, cursor, self.client)
+        self.state = State.CATCHING_UP
+        if wishes.anchor and anchor is not None:
+            outlet.send(anchor)
+        self._start_clocks()
+        if sink.paused:
+            self.pause()
+        if not self.ended:
+            self._begin(outlet)
+        if not outlet.begun and outlet.writable and not self.ended:
+            outlet.comment(frames.OPENING_COMMENT)
+
+    def pause(self) -> None:
+        """Take the transport's word that it is full: nothing is written until :meth:`resume`."""
+        if self.state not in (State.ADMITTED, State.WINDING_DOWN, State.ENDED):
+            self.hub.paused.add(self)
+            self._expect_room()
+
+    def resume(self) -> None:
+        """Take the transport's word that it has room: the backlog goes out first, in joined writes."""
+        outlet = self._outlet
+        if outlet is not None:
+            self._has_room()
+            self._drain(outlet)
+
     # -- its clocks ------------------------------------------------------------------------------------
 
     def _start_clocks(self) -> None:
-        hub = self.channel.hub
+        hub = self.hub
         if hub.limits.max_stream_age:
             age = hub.limits.max_stream_age * random.uniform(0.9, 1.1)
             self._age = hub.wheel.call_later(age, self._too_old)
         self._heartbeat = hub.wheel.call_later(hub.limits.heartbeat, self._beat)
 
     def _beat(self) -> None:
-        hub = self.channel.hub
+        hub = self.hub
         self._heartbeat = hub.wheel.call_later(hub.limits.heartbeat, self._beat)
         if self._outlet is not None and self._outlet.writable:
             self._outlet.comment(frames.HEARTBEAT)
@@ -150,7 +220,7 @@ class Lifetime:
     def _expect_room(self) -> None:
         """The transport is full: it has a while to take something (contract 6.6)."""
         if self._deadline is None:
-            hub = self.channel.hub
+            hub = self.hub
             self._deadline = hub.wheel.call_later(hub.limits.write_timeout, self._write_timed_out)
 
     def _has_room(self) -> None:
@@ -186,8 +256,8 @@ class Lifetime:
         if outlet is None or self.state in (State.WINDING_DOWN, State.ENDED):
             return
         outlet.control(client_evicted(outlet.backlog, reason, self.last_id, event_bytes))
-        self.channel.evictions += 1
-        self.channel.hub.observer.evicted(self.session, self.stream_id, reason)
+        self._count_eviction()
+        self.hub.observer.evicted(self.session, self.stream_id, reason)
         self._wind_down(reason, outlet)
 
     def give_up(self) -> None:
@@ -217,7 +287,7 @@ class Lifetime:
         self._reason = reason
         if self._deadline is not None:
             self._deadline.cancel()
-        hub = self.channel.hub
+        hub = self.hub
         self._deadline = hub.wheel.call_later(hub.limits.evict_grace, self._grace_over)
         self._drain(outlet)
 
@@ -242,8 +312,8 @@ class Lifetime:
         self._release()
         if outlet is not None:
             outlet.backlog.clear()
-            self.channel.hub.readers[outlet.sink.transport] -= 1
-            self.channel.hub.observer.stream_closed(
+            self.hub.readers[outlet.sink.transport] -= 1
+            self.hub.observer.stream_closed(
                 outlet.sink.transport, self.session, self.stream_id, reason, self.age, self.delivered
             )
         if not self._done.done():

@@ -13,12 +13,12 @@ FAULT_RETRY_MS = 1000
 """Told to a client whose stream ends by a fault of this program."""
 
 
-def slow_client_warning(backlog: Backlog, last_id: int, threshold: str) -> bytes:
+def slow_client_warning(backlog: Backlog, last_id: int | str, threshold: str) -> bytes:
     """Return the warning that stands right behind the event that crossed ``threshold`` (contract 6.4)."""
     return _frame("slow_client_warning", {**_fill_level(backlog), "lastEventId": last_id, "threshold": threshold})
 
 
-def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int, event_bytes: int | None) -> bytes:
+def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int | str, event_bytes: int | None) -> bytes:
     """Return the last frame of an evicted reader; ``dropped_after`` is the id to resume at (contract 6.5)."""
     data = {"reason": reason.label, "droppedAfter": dropped_after, **_fill_level(backlog)}
     if event_bytes is not None:
@@ -26,12 +26,27 @@ def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int, ev
     return _frame("client_evicted", data)
 
 
-def resync_required(reason: str, detail: str | None, last_id: int, earliest_id: int) -> bytes:
+def resync_required(reason: str, detail: str | None, last_id: int | str, earliest_id: int) -> bytes:
     """Return the verdict that stands for a loss at its place: after ``last_id``, before ``earliest_id`` (4.7)."""
     data: dict[str, Any] = {"reason": reason}
     if detail:
         data["detail"] = detail
     return _frame("state_resync_required", {**data, "lastDeliveredId": last_id, "earliestAvailableId": earliest_id})
+
+
+def storing_notice(since_ms: int, last_id: int | str, now_ms: int, *, degraded: bool) -> bytes:
+    """Return the notice that the log stores no more, or again; ``since_ms`` is the beginning in both (contract 8.2)."""
+    type = "log_degraded" if degraded else "log_restored"
+    return control_frame(type, {"since": since_ms, "lastEventId": last_id}, now_ms)
+
+
+def replay_complete(events: int, last_id: int | str, session: str | None = None) -> bytes:
+    """Return the frame behind a replay of many sessions, or behind that of one that was added to them."""
+    data: dict[str, Any] = {"sessionId": session} if session is not None else {}
+    data["replayedCount"] = events
+    if events:
+        data["lastReplayedEventId"] = last_id
+    return _frame("replay_complete", data)
 
 
 def internal_fault() -> bytes:

@@ -35,7 +35,7 @@ class Observer:
         """A publish request ended; ``outcome`` is ``stored``, ``duplicate``, ``degraded`` or an error code."""
 
     def stream_opened(
-        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+        self, transport: str, session: str, stream_id: str, cursor: int | str | None, client: str | None
     ) -> None:
         """A stream was accepted; ``client`` is the address it is read from, when the door knows it."""
 

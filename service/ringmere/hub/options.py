@@ -8,21 +8,42 @@ from ringmere.core.backlog import Overflow
 from ringmere.core.trace import TraceContext
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribeOptions:
-    """``cursor`` is a public id; ``max_queued`` is in frames, None for the default.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """What any stream may be asked for; ``max_queued`` is in frames, None for the default.
 
-    ``epoch_birth`` is the birth part of an epoch token that the client sent back (contract 1.3); ``overflow``
-    and ``coalesce`` are contract 6.7 and 6.8. ``client`` is the address it reads from, for people to see;
+    ``overflow`` and ``coalesce`` are contract 6.7 and 6.8. ``client`` is the address it reads from, for people to see;
     ``trace`` is what the request belongs to.
     """
 
-    cursor: int | None = None
     from_start: bool = False
     anchor: bool = False
     max_queued: int | None = None
-    epoch_birth: str | None = None
     overflow: Overflow = Overflow.EVICT
     coalesce: bool = False
     client: str | None = None
     trace: TraceContext | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeOptions(StreamOptions):
+    """For a stream of one session.
+
+    ``cursor`` is a public id; ``epoch_birth`` the birth part of an epoch token that
+    the client sent back (contract 1.3).
+    """
+
+    cursor: int | None = None
+    epoch_birth: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyOptions(StreamOptions):
+    """For a stream of many sessions.
+
+    ``points`` is the cursor as the ids of all shards; ``births`` are the birth parts
+    of the epoch tokens that came back, one a shard, or none.
+    """
+
+    points: tuple[int, ...] | None = None
+    births: tuple[str | None, ...] = ()

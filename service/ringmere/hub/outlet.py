@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ringmere.core import frames
 from ringmere.core.backlog import Backlog, Frame
@@ -12,10 +12,25 @@ from ringmere.hub.notices import slow_client_warning
 from ringmere.hub.sink import Sink
 
 if TYPE_CHECKING:
-    from ringmere.hub.channel import Channel
+    from ringmere.hub.hub import Hub
 
 DRAIN_BYTES = 256 * 1024
 """What a resumed transport is handed at once from a backlog."""
+
+
+class Followed(Protocol):
+    """What an outlet asks of whose events it writes: a channel, or a stream of many sessions."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub, for its sums and its observer."""
+
+    @property
+    def session(self) -> str:
+        """What is followed, for the observer."""
+
+    def id_of(self, seq: int) -> int | str:
+        """Return the public form of a sequence that stands in the backlog."""
 
 
 class Outlet:
@@ -26,7 +41,7 @@ class Outlet:
 
     __slots__ = ("_behind", "_channel", "_counted", "_retry_ms", "backlog", "framed", "sink", "stream_id", "write")
 
-    def __init__(self, channel: Channel, stream_id: str, sink: Sink, retry_ms: int, backlog: Backlog) -> None:
+    def __init__(self, channel: Followed, stream_id: str, sink: Sink, retry_ms: int, backlog: Backlog) -> None:
         self._channel = channel
         self.stream_id = stream_id
         self._counted = True
@@ -94,7 +109,8 @@ class Outlet:
     @property
     def handed_id(self) -> int:
         """The id of the last event that reader was given and that is not queued any more."""
-        return self._channel.id_of(self.backlog.handed_event) or self._behind
+        found = self._channel.id_of(self.backlog.handed_event)
+        return found if isinstance(found, int) and found else self._behind
 
     def fill(self, turn: Sequence[Frame], before: int, last_id: int) -> Taken:
         """Queue a turn that the transport does not take now, as far as there is room (contract 6.3, 6.4).

@@ -9,7 +9,7 @@ from ringmere.hub.window import Budget
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
-    from ringmere.hub.subscriber import Subscriber
+    from ringmere.hub.lifetime import Lifetime
 
 LOW_WATER = 7 / 8
 """Share of a bound that relief goes down to, so that not every turn has to sort the channels."""
@@ -23,7 +23,7 @@ def shrink_windows(channels: Collection[Channel], budget: Budget, limit: int) ->
         channel.shrink_window()
 
 
-def relieve_largest(paused: Collection[Subscriber], excess: int) -> None:
+def relieve_largest(paused: Collection[Lifetime], excess: int) -> None:
     """Have readers give their backlogs up, the largest first, until ``excess`` bytes are on their way out."""
     backlogs = [(reader.backlog.bytes if reader.backlog else 0, reader) for reader in paused]
     for size, reader in sorted(backlogs, key=lambda row: row[0], reverse=True):

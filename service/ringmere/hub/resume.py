@@ -27,7 +27,7 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     if verdict.is_gap:
         gap = Gap(verdict.outcome, verdict.detail)
         return Plan(0, gap, whole_ring=True, announce=True, verdict=label)
-    if sequence and await _at_the_end(channel, sequence):
+    if sequence and await at_the_end(channel, sequence):
         return None
     return Plan(sequence, announce=True, verdict=label)
 
@@ -74,7 +74,7 @@ async def _present(channel: Channel, sequence: int) -> bool:
     return await channel.hub.log.contains(channel.session, sequence)
 
 
-async def _at_the_end(channel: Channel, sequence: int) -> bool:
+async def at_the_end(channel: Channel, sequence: int) -> bool:
     """Whether the session is closed and the cursor at or past its last event, by a leader read.
 
     The log's last message may be none (contract 1.9): the channel knows what it has passed over.

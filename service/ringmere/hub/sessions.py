@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringmere.log.port import Log, SessionState
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
+    from ringmere.hub.lifetime import Lifetime
 
 FENCE_PAGE = 1
 """Bytes asked for when only the message behind the fence is of interest: a page has at least one message."""
+
+
+class SessionList(NamedTuple):
+    """A page of sessions as contract 10.4 has them; ``next`` is the next page's ``after``."""
+
+    sessions: list[dict[str, Any]]
+    next: str | None
 
 
 async def describe_session(log: Log, state: SessionState) -> dict[str, Any]:
@@ -32,22 +40,30 @@ async def describe_session(log: Log, state: SessionState) -> dict[str, Any]:
     }
 
 
+async def list_sessions(log: Log, prefix: str, after: str, limit: int) -> SessionList:
+    """Return a page of sessions in order of their ids."""
+    page = await log.sessions(prefix, after, limit)
+    return SessionList([await describe_session(log, state) for state in page.sessions], page.next)
+
+
 def describe_readers(channel: Channel) -> list[dict[str, Any]]:
     """Return the readers of a session on this instance, the one that lags most first."""
-    now_ms = time.time_ns() // 1_000_000
-    rows = []
-    for reader in channel.members:
-        backlog = reader.backlog
-        rows.append(
-            {
-                "streamId": reader.stream_id,
-                "client": reader.client,
-                "state": reader.state.value,
-                "positionId": channel.id_of(reader.reached),
-                "backlogEvents": backlog.frames if backlog else 0,
-                "backlogBytes": backlog.bytes if backlog else 0,
-                "ageSeconds": round(reader.age, 1),
-                "openedAt": now_ms - round(reader.age * 1000),
-            }
-        )
+    rows = [_row(reader, channel.id_of(reader.reached)) for reader in channel.members]
+    for attachment in channel.attached.all:
+        row = _row(attachment.many, channel.id_of(attachment.reached))
+        rows.append({**row, "sessions": len(attachment.many.attachments)})
     return sorted(rows, key=lambda row: (row["positionId"], -row["backlogEvents"]))
+
+
+def _row(reader: Lifetime, position_id: int) -> dict[str, Any]:
+    backlog = reader.backlog
+    return {
+        "streamId": reader.stream_id,
+        "client": reader.client,
+        "state": reader.state.value,
+        "positionId": position_id,
+        "backlogEvents": backlog.frames if backlog else 0,
+        "backlogBytes": backlog.bytes if backlog else 0,
+        "ageSeconds": round(reader.age, 1),
+        "openedAt": time.time_ns() // 1_000_000 - round(reader.age * 1000),
+    }

@@ -13,12 +13,11 @@ Only catching up has a task of its own; a live reader is a row in its channel's 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringmere.core import frames
-from ringmere.core.backlog import Backlog, Frame, Overflow
+from ringmere.core.backlog import Frame, Overflow
 from ringmere.core.cursor import Outcome
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.catchup import CatchUp, Plan
@@ -29,7 +28,6 @@ from ringmere.hub.notices import resync_required
 from ringmere.hub.options import SubscribeOptions as SubscribeOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.progress import Progress
-from ringmere.hub.sink import Sink
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
@@ -44,15 +42,15 @@ class Subscriber(Lifetime):
         "_overtakes",
         "_progress",
         "_task",
-        "client",
+        "channel",
         "flowing",
         "framed",
         "start_id",
     )
 
     def __init__(self, channel: Channel, options: SubscribeOptions, plan: Plan) -> None:
-        super().__init__(channel)
-        self.client = options.client
+        super().__init__(channel.hub, options)
+        self.channel = channel
         live_only = options.cursor is None and not options.from_start
         self.start_id = channel.start_id if live_only else None
         """The id of the point a stream without a cursor starts at (``X-Start-Event-Id``)."""
@@ -65,6 +63,16 @@ class Subscriber(Lifetime):
         self._catch_up: CatchUp | None = CatchUp(channel, plan, last_id)
         self._overtakes: Overtakes | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def session(self) -> str:
+        """The session it follows."""
+        return self.channel.session
+
+    @property
+    def epoch_token(self) -> str:
+        """The value of ``X-Event-Epoch``."""
+        return self.channel.table.token
 
     @property
     def reached(self) -> int:
@@ -81,52 +89,24 @@ class Subscriber(Lifetime):
         """Events it was given, complete once it has stopped."""
         return self._progress.delivered
 
-    # -- what the door calls ---------------------------------------------------------------------------
+    # -- what a life needs -----------------------------------------------------------------------------
 
-    def attach(self, sink: Sink) -> None:
-        """Begin to write: the response headers are on the transport."""
-        if self.state is not State.ADMITTED:
-            sink.finish()
-            return
-        hub = self.channel.hub
-        limits = hub.limits
-        retry_ms = round(limits.retry_ms * random.uniform(0.8, 1.2))
-        max_frames = self._options.max_queued or limits.max_queued
-        rules = hub.coalesce if self._options.coalesce else None
-        backlog = Backlog(max_frames, limits.max_queued_bytes, self._options.overflow, rules)
-        outlet = self._outlet = Outlet(self.channel, self.stream_id, sink, retry_ms, backlog)
-        self.write, self.framed = sink.write, sink.framed
-        hub.readers[sink.transport] += 1
-        tracer = hub.observer.tracer
-        if tracer is not None and self._options.trace is not None:
-            tracer.reading(self.stream_id, self._options.trace)
-        hub.observer.stream_opened(sink.transport, self.session, self.stream_id, self._options.cursor, self.client)
-        self.state = State.CATCHING_UP
-        if self._options.anchor and self.start_id is not None:
-            outlet.send(frames.anchor_frame(self.start_id))
-        self._start_clocks()
-        if sink.paused:
-            self.pause()
-        if not self.ended:
-            self._go()
-        if not outlet.begun and outlet.writable and not self.ended:
-            outlet.comment(frames.OPENING_COMMENT)
+    @property
+    def _followed(self) -> Channel:
+        return self.channel
+
+    @property
+    def _origin(self) -> tuple[int | None, bytes | None]:
+        return self._options.cursor, frames.anchor_frame(self.start_id) if self.start_id is not None else None
+
+    def _begin(self, outlet: Outlet) -> None:
+        self.write, self.framed = outlet.sink.write, outlet.sink.framed
+        self._go()
 
     def pause(self) -> None:
         """Take the transport's word that it is full: nothing is written until :meth:`resume`."""
         self.flowing = False
-        if self.state in (State.ADMITTED, State.WINDING_DOWN, State.ENDED):
-            return
-        self.channel.hub.paused.add(self)
-        self._expect_room()
-
-    def resume(self) -> None:
-        """Take the transport's word that it has room: the backlog goes out first, in joined writes."""
-        outlet = self._outlet
-        if outlet is None:
-            return
-        self._has_room()
-        self._drain(outlet)
+        super().pause()
 
     # -- what the channel and the hub call -------------------------------------------------------------
 
@@ -254,7 +234,7 @@ class Subscriber(Lifetime):
         self._overtakes = self._overtakes or Overtakes()
         last_id = self._progress.last_id if last_id is None else last_id
         self._catch_up = CatchUp(self.channel, Plan(position), last_id, self._overtakes)
-        self.channel.hub.observer.fell_back(self.session, self.stream_id, reason)
+        self.hub.observer.fell_back(self.session, self.stream_id, reason)
         self._go()
 
     def _leave(self) -> None:
@@ -266,7 +246,7 @@ class Subscriber(Lifetime):
             self.state = State.CATCHING_UP
 
     def _drain(self, outlet: Outlet) -> None:
-        hub = self.channel.hub
+        hub = self.hub
         outlet.drain()
         if not outlet.writable or self.ended:
             return
@@ -277,6 +257,9 @@ class Subscriber(Lifetime):
         self.flowing = self.state is State.LIVE and outlet.flowing
         if self._catch_up is not None:
             self._catch_up.resumed()
+
+    def _count_eviction(self) -> None:
+        self.channel.evictions += 1
 
     def _stop(self) -> None:
         self._leave()
@@ -291,6 +274,6 @@ class Subscriber(Lifetime):
             task.cancel()
 
     def _release(self) -> None:
-        hub = self.channel.hub
+        hub = self.hub
         hub.paused.discard(self)
         hub.release(self)

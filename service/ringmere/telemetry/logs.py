@@ -106,7 +106,7 @@ class LogObserver(Observer):
         self._written: dict[tuple[str, str], tuple[float, int]] = {}
 
     def stream_opened(
-        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+        self, transport: str, session: str, stream_id: str, cursor: int | str | None, client: str | None
     ) -> None:
         """Say that a stream was accepted."""
         self._info(

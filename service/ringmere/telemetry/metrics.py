@@ -147,7 +147,7 @@ class Metrics(Observer):
             self._degraded_events.inc(events)
 
     def stream_opened(
-        self, transport: str, session: str, stream_id: str, cursor: int | None, client: str | None
+        self, transport: str, session: str, stream_id: str, cursor: int | str | None, client: str | None
     ) -> None:
         """Count an accepted stream."""
         self._opened.inc()

@@ -1,0 +1,281 @@
+"""One stream of many sessions: every event once, in the order of its shard, resumed by one cursor."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringmere.core.backlog import Overflow
+from ringmere.core.errors import LogUnavailable, SubscriberLimitExceeded
+from ringmere.hub.options import ManyOptions
+from support.hub import world
+from support.many import connect, cursor, events, seen, story, stream_of
+from support.virtual import eventually
+
+
+async def test_live_events_of_all_sessions_come_in_the_order_of_their_shard() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b", "c")
+        expected = []
+        for turn in range(5):
+            for name in ("b", "a", "x", "c"):
+                (seq,) = w.put(session=name)
+                if name != "x":
+                    expected.append((name, seq))
+            if turn % 2:
+                await w.settle(0.01)
+        await w.settle()
+        assert events(client) == expected
+        assert cursor(client) == str(expected[-1][1])
+
+
+async def test_with_one_shard_the_cursor_is_the_events_own_id() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        w.put(3, "a")
+        w.put(2, "b")
+        await w.settle()
+        assert all(row.cursor == str(row.id) for row in seen(client))
+
+
+async def test_a_cursor_brings_everything_behind_it_of_all_sessions_in_order() -> None:
+    async with world() as w:
+        for _ in range(3):
+            w.put(2, "a")
+            w.put(1, "b")
+            w.put(1, "x")
+        client = await connect(w, "a", "b", cursor="4")
+        await w.settle()
+        w.put(1, "b")
+        await w.settle()
+        assert story(client) == [
+            ("a", 5), ("a", 6), ("b", 7), ("a", 9), ("a", 10), ("b", 11), "replay_complete", ("b", 13),
+        ]  # fmt: skip
+        (complete,) = [row.data for row in seen(client) if row.type == "replay_complete"]
+        assert complete == {"replayedCount": 6, "lastReplayedEventId": 11}
+
+
+async def test_from_the_start_all_rings_come_in_one_order() -> None:
+    async with world() as w:
+        for _ in range(4):
+            w.put(1, "a")
+            w.put(1, "b")
+        client = await connect(w, "a", "b", from_start=True)
+        await w.settle()
+        assert events(client) == [("a" if seq % 2 else "b", seq) for seq in range(1, 9)]
+        assert [row.type for row in seen(client) if row.id is None] == []
+
+
+async def test_several_shards_have_a_point_each_in_the_cursor_and_all_are_resumed() -> None:
+    async with world(shards=3) as w:
+        names = [f"s{n}" for n in range(9)]
+        client = await connect(w, *names)
+        first = await connect(w, *names)
+        for _ in range(4):
+            for name in names:
+                w.put(1, name)
+        await w.settle()
+        assert sorted(events(client)) == sorted(events(first))
+        rows = seen(client)
+        half = rows[len(rows) // 2]
+        assert half.cursor.count(":") == 3
+        again = await connect(w, *names, cursor=half.cursor)
+        await w.settle()
+        assert sorted(events(again)) == sorted(events(client)[len(rows) // 2 + 1 :])
+        for shard in range(3):
+            mine = [row for row in events(again) if w.log.shard_of(row[0]) == shard]
+            assert mine == sorted(mine, key=lambda row: row[1])
+
+
+async def test_a_session_that_lost_something_has_a_verdict_of_its_own() -> None:
+    async with world(ring_size=3) as w:
+        w.put(2, "a")
+        w.put(2, "b")
+        w.put(9, "b")
+        w.put(1, "a")
+        client = await connect(w, "a", "b", cursor="2")
+        await w.settle()
+        rows = seen(client)
+        verdicts = [row for row in rows if row.type == "state_resync_required"]
+        assert [row.data["sessionId"] for row in verdicts] == ["b"]
+        assert verdicts[0].data["reason"] == "ring_evicted"
+        assert verdicts[0].data["earliestAvailableId"] == 11
+        assert story(client) == [
+            "state_resync_required", ("b", 11), ("b", 12), ("b", 13), ("a", 14), "replay_complete",
+        ]  # fmt: skip
+
+
+async def test_a_quiet_session_whose_events_are_all_older_is_complete() -> None:
+    async with world(ring_size=3) as w:
+        w.put(9, "quiet")
+        w.put(2, "empty")
+        w.put(9, "busy")
+        client = await connect(w, "quiet", "never", "busy", cursor="18")
+        await w.settle()
+        assert story(client) == [("busy", 19), ("busy", 20), "replay_complete"]
+
+
+async def test_an_unknown_cursor_resets_every_session_of_its_shard() -> None:
+    async with world() as w:
+        w.put(2, "a")
+        w.put(2, "b")
+        client = await connect(w, "a", "b", cursor="99")
+        await w.settle(3)
+        rows = seen(client)
+        assert sorted(row.data["sessionId"] for row in rows if row.type == "state_resync_required") == ["a", "b"]
+        assert events(client) == [("a", 1), ("a", 2), ("b", 3), ("b", 4)]
+
+
+async def test_the_stream_ends_when_all_named_sessions_are_closed() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        w.put(1, "a", type="session_closed")
+        await w.settle()
+        assert not client.finished
+        w.put(1, "b", type="session_closed")
+        await w.settle()
+        assert client.finished
+        assert events(client) == [("a", 1), ("b", 2)]
+        over = await w.hub.many.subscribe(["a", "b"], ManyOptions(points=(2,)))
+        assert over.ended
+        late = await connect(w, "a", "b")
+        await w.settle()
+        assert events(late) == [("a", 1), ("b", 2)]
+        assert late.finished
+
+
+async def test_what_a_hole_of_one_session_keeps_back_follows_it_in_order() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        w.put(1, "a")
+        await w.settle(0.01)
+        w.log.drop_live(1)
+        w.put(1, "a")
+        w.put(1, "a")
+        w.put(2, "b")
+        await w.settle(1)
+        assert events(client) == [("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5)]
+
+
+async def test_a_lost_last_message_comes_late_and_does_not_take_the_cursor_back() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        w.log.drop_live(1)
+        w.put(1, "a")
+        w.put(1, "b")
+        await w.settle(5)
+        assert [(row.session, row.id, row.cursor) for row in seen(client)] == [("b", 2, "2"), ("a", 1, "2")]
+
+
+async def test_a_slow_reader_of_many_is_warned_and_put_out_and_resumes_where_it_was() -> None:
+    async with world(max_queued=16) as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        client.pause()
+        for _ in range(10):
+            w.put(1, "a")
+            w.put(1, "b")
+        await w.settle()
+        client.resume()
+        await w.settle()
+        rows = seen(client)
+        assert [row.type for row in rows if row.id is None] == ["slow_client_warning", "client_evicted"]
+        assert rows[-1].data["droppedAfter"] == 16
+        assert client.finished
+        again = await connect(w, "a", "b", cursor=cursor(client))
+        await w.settle()
+        assert [id for _, id in events(client) + events(again)] == list(range(1, 21))
+
+
+async def test_a_reader_that_would_rather_read_on_falls_back_and_misses_nothing() -> None:
+    async with world(max_queued=16, shards=2) as w:
+        names = [f"s{n}" for n in range(6)]
+        client = await connect(w, *names, overflow=Overflow.CATCHUP)
+        await w.settle()
+        client.pause()
+        for _ in range(20):
+            for name in names:
+                w.put(1, name)
+        await w.settle()
+        client.resume()
+        await w.settle(1)
+        for name in names:
+            w.put(1, name)
+        await w.settle(1)
+        found = events(client)
+        assert len(found) == len(set(found)) == 21 * 6
+        for shard in (0, 1):
+            mine = [id for name, id in found if w.log.shard_of(name) == shard]
+            assert mine == sorted(mine)
+
+
+async def test_a_full_session_refuses_the_whole_stream_and_leaves_no_slot_behind() -> None:
+    async with world(max_subscribers=1) as w:
+        await w.connect(session="a")
+        with pytest.raises(SubscriberLimitExceeded):
+            await connect(w, "b", "a")
+        assert w.hub.slots == 1
+        await connect(w, "b")
+        assert w.hub.slots == 2
+
+
+async def test_without_the_log_nobody_is_let_in_and_no_slot_is_kept() -> None:
+    async with world() as w:
+        w.log.disconnect()
+        with pytest.raises(LogUnavailable):
+            await connect(w, "a", "b")
+        assert w.hub.slots == 0
+
+
+async def test_a_lost_connection_to_the_log_loses_nothing_and_keeps_the_order() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        w.log.disconnect()
+        w.put(1, "a")
+        w.put(1, "b")
+        w.log.reconnect()
+        w.put(1, "b")
+        await w.settle(2)
+        assert events(client) == [("a", 1), ("b", 2), ("b", 3)]
+
+
+async def test_a_new_epoch_goes_on_for_those_whose_cursor_is_known() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        w.put(2, "a")
+        w.put(2, "b")
+        await w.settle()
+        w.store.recreate()
+        w.put(1, "b")
+        w.put(1, "a")
+        await eventually(lambda: len(events(client)) == 6)
+        rows = seen(client)
+        assert sorted(row.data["sessionId"] for row in rows if row.type == "state_resync_required") == ["a", "b"]
+
+
+async def test_one_stream_counts_as_one_reader_and_gives_all_places_back() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        assert w.hub.slots == 1
+        assert w.hub.stats().subscribers["sse"] == 1
+        assert {channel.slots for channel in w.hub.channels} == {1}
+        client.leave()
+        await w.settle(10)
+        assert w.hub.slots == 0
+        assert w.hub.channels == []
+        assert w.hub.many.streams == {}
+
+
+async def test_a_session_is_dropped_at_once() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        w.put(1, "a")
+        await w.settle()
+        stream_of(client).leave("a")
+        w.put(1, "a")
+        w.put(1, "b")
+        await w.settle()
+        assert events(client) == [("a", 1), ("b", 3)]
