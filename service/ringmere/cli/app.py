@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from ringmere.cli.bench import bench
 from ringmere.cli.doctor import register as add_doctor
 from ringmere.cli.epoch import app as epoch
 from ringmere.cli.publish import publish
@@ -43,6 +44,7 @@ add_serve(app)
 app.command()(publish)
 app.command()(tail)
 app.command()(verify)
+app.command()(bench)
 add_doctor(app)
 app.add_typer(sessions, name="sessions")
 app.command()(readers)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from ringmere.cli.flags import Json
+from ringmere.cli.values import duration_of, positive, size_of
+from ringmere.cli.watch import print_report, watched
 from ringmere.core.errors import InvalidParameter
 from ringmere.fleet.plan import CLUSTER, STALL, Faults, FleetPlan
 from ringmere.process import Stop, loop_factory, raise_file_limit
-from ringmere.settings.kinds import DURATION, SIZE, Kind
-from ringmere.verify.plan import MAX_SIZE, Plan
+from ringmere.verify.plan import Plan
 from ringmere.verify.report import Report
 from ringmere.verify.trial import Trial
 
@@ -30,7 +26,6 @@ OWN_HEARTBEAT = 3.0
 USUAL_HEARTBEAT = 15.0
 """Seconds: what gateways of its own are told, and what others do unless they were told something else."""
 USUAL_SILENCE = 10.0
-LOOK = 0.25
 
 _OWN = "Gateways of its own"
 _FAULTS = "Faults (gateways of its own only)"
@@ -116,25 +111,25 @@ def verify(
     event reached every reader once and in order and nobody waited too long in silence, else with 1.
     """
     faults = Faults(
-        _duration("--kill-gateway", kill_gateway, 0.0),
-        _duration("--kill-nats", kill_nats, 0.0),
-        _duration("--stall-gateway", stall_gateway, 0.0),
+        duration_of("--kill-gateway", kill_gateway, 0.0),
+        duration_of("--kill-nats", kill_nats, 0.0),
+        duration_of("--stall-gateway", stall_gateway, 0.0),
     )
-    seconds = _positive("--duration", _duration("--duration", duration, 0.0))
+    seconds = positive("--duration", duration_of("--duration", duration, 0.0))
     own = _own(server, embedded, [gateways, cluster, replicas, keep or None, flags or None], faults)
     if own:
         _check_faults(faults, seconds)
-    beat = _duration("--heartbeat", heartbeat, OWN_HEARTBEAT if own else USUAL_HEARTBEAT)
+    beat = duration_of("--heartbeat", heartbeat, OWN_HEARTBEAT if own else USUAL_HEARTBEAT)
     chosen_seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     plan = Plan(
         sessions=sessions,
         readers=readers,
         rate=rate,
         duration=seconds,
-        size=_size("--size", size),
-        drop_every=_duration("--drop-every", drop_every, 0.0),
-        max_silence=_duration("--max-silence", max_silence, USUAL_SILENCE + (STALL if faults.stall_gateway else 0.0)),
-        heartbeat=_positive("--heartbeat", beat),
+        size=size_of("--size", size),
+        drop_every=duration_of("--drop-every", drop_every, 0.0),
+        max_silence=duration_of("--max-silence", max_silence, USUAL_SILENCE + (STALL if faults.stall_gateway else 0.0)),
+        heartbeat=positive("--heartbeat", beat),
         seed=chosen_seed,
         prefix=f"verify-{secrets.token_hex(4)}",
         allow_resync=allow_resync,
@@ -143,7 +138,7 @@ def verify(
     factory, _ = loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(_run(plan, server or [], fleet, faults, keep, as_json))
-    _print(report, as_json)
+    print_report(report, as_json, "ok: nothing lost, nothing twice, all in order")
     return 0 if report.good else 1
 
 
@@ -190,7 +185,8 @@ async def _run(
     stop = Stop()
     stop.listen()
     if fleet_plan is None:
-        return await _watched(Trial(plan, servers), stop, as_json, lambda: "")
+        trial = Trial(plan, servers)
+        return await watched(trial, stop, as_json, lambda: _progress(trial, ""))
     # They need the NATS client, which no other client command should wait for.
     from ringmere.fleet.faults import Saboteur
     from ringmere.fleet.fleet import Fleet
@@ -201,76 +197,12 @@ async def _run(
     async with fleet:
         saboteur = Saboteur(fleet, faults)
         trial = Trial(plan, fleet.addresses, saboteur.run if faults.any() else None)
-        report = await _watched(trial, stop, as_json, lambda: saboteur.latest)
+        report = await watched(trial, stop, as_json, lambda: _progress(trial, saboteur.latest))
         return report.with_trouble(fleet.trouble())
 
 
-async def _watched(trial: Trial, stop: Stop, as_json: bool, latest: Callable[[], str]) -> Report:
-    """Run the round; show where it is on a terminal. One signal ends the publishing, a second everything."""
-    running = asyncio.create_task(trial.run())
-    console = Console(stderr=True)
-    live = Live(console=console, transient=True, auto_refresh=False)
-    shown = console.is_terminal and not as_json
-    if shown:
-        live.start()
-    try:
-        while not running.done():
-            if stop.asked.is_set():
-                trial.stop.set()
-            if stop.now.is_set():
-                running.cancel()
-            if shown:
-                live.update(_progress(trial, latest()), refresh=True)
-            await asyncio.wait({running}, timeout=LOOK)
-    finally:
-        if shown:
-            live.stop()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    return running.result()
-
-
-def _progress(trial: Trial, fault: str) -> Text:
+def _progress(trial: Trial, fault: str) -> str:
     now = trial.progress()
     line = f"{now.phase} {now.seconds:5.1f} s  {now.acknowledged} acknowledged of {now.sent}  "
     line += f"{now.delivered} delivered, {now.waiting} under way  {now.connections} connections"
-    return Text(f"{line}  last: {fault}" if fault else line, overflow="ellipsis", no_wrap=True)
-
-
-def _print(report: Report, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report.as_object()))
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for label, text in report.lines():
-        table.add_row(label, Text(text))
-    verdict = "ok: nothing lost, nothing twice, all in order" if report.good else "; ".join(report.problems())
-    table.add_row("verdict", Text(verdict, style="bold green" if report.good else "bold red"))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
-
-
-def _duration(flag: str, text: str | None, default: float) -> float:
-    return default if text is None else float(_parsed(flag, text, DURATION))
-
-
-def _positive(flag: str, value: float) -> float:
-    if value <= 0:
-        raise InvalidParameter("invalid_duration", f"{flag} must be above 0")
-    return value
-
-
-def _size(flag: str, text: str) -> int:
-    value = int(_parsed(flag, text, SIZE))
-    if value > MAX_SIZE:
-        raise InvalidParameter("invalid_size", f"{flag} is at most {MAX_SIZE} bytes")
-    return value
-
-
-def _parsed(flag: str, text: str, kind: Kind) -> float | int:
-    try:
-        value: float | int = kind.parse(text)
-    except ValueError as error:
-        raise InvalidParameter("invalid_value", f"{flag}: {text!r} is not {error}") from None
-    return value
+    return f"{line}  last: {fault}" if fault else line

@@ -94,8 +94,8 @@ class Report:
             ),
             ("readers", f"{found.drops} drops of their own · {found.reconnects} other reconnects"),
             ("silence", f"longest {found.silence:.2f} s of {plan.max_silence:g} s allowed"),
-            ("delivery", _spread(found.delivery)),
-            ("publish", _spread(found.publish)),
+            ("delivery", in_words(found.delivery)),
+            ("publish", in_words(found.publish)),
             ("verify", f"late by {self.late:.2f} s at most, which counts in all times above"),
         ]
         return lines + [("example", text) for text in found.exhibits]
@@ -138,8 +138,8 @@ class Report:
             "longestSilence": round(found.silence, 3),
             "maxSilence": plan.max_silence,
             "longestDelivery": round(found.delivery.longest, 3),
-            "publishLatency": _quantiles(found.publish),
-            "deliveryLatency": _quantiles(found.delivery),
+            "publishLatency": quantiles(found.publish),
+            "deliveryLatency": quantiles(found.delivery),
             "verifyLate": round(self.late, 3),
             "faults": [
                 {"at": round(fault.at, 2), "what": fault.what, "seconds": round(fault.seconds, 2)}
@@ -169,11 +169,13 @@ def _errors(errors: Mapping[str, int]) -> str:
     return f"{sum(errors.values())} stream errors" + (f" ({kinds})" if kinds else "")
 
 
-def _quantiles(spread: Spread) -> dict[str, float]:
+def quantiles(spread: Spread) -> dict[str, float]:
+    """Return durations for programs, in seconds."""
     return {name: round(spread.quantile(part), 6) for name, part in QUANTILES} | {"max": round(spread.longest, 6)}
 
 
-def _spread(spread: Spread) -> str:
+def in_words(spread: Spread) -> str:
+    """Return durations for people."""
     parts = [f"{name} {_milliseconds(spread.quantile(part))}" for name, part in QUANTILES]
     return " · ".join([*parts, f"max {_milliseconds(spread.longest)}"])
 

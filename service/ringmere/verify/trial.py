@@ -64,18 +64,18 @@ class Trial:
         ]
         self._phase = "connecting"
         self._begin = 0.0
-        self._late = 0.0
+        self._late = [0.0]
 
     async def run(self) -> Report:
         """Run the round to its end. Raises :class:`TrialFailed` when not every reader gets a stream at first."""
         calm = asyncio.Event()
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-            ticking = asyncio.create_task(self._tick())
+            ticking = asyncio.create_task(lateness(self._late))
             stack.callback(ticking.cancel)
             readers = [self._reader(number, http, calm) for number in range(self._plan.readers)]
             following = [asyncio.create_task(reader.run()) for reader in readers]
-            stack.push_async_callback(_cancel, following)
+            stack.push_async_callback(cancel, following)
             await self._all_connected(readers)
             writers = await self._writers(stack, http)
             self._begin = time.monotonic()
@@ -89,7 +89,7 @@ class Trial:
                 task.result()
             self._see_silences_to_their_end(following)
         findings = judge(self._ledgers, self._witnesses)
-        return Report(self._plan, findings, time.monotonic() - self._begin, self._late, faults)
+        return Report(self._plan, findings, time.monotonic() - self._begin, self._late[0], faults)
 
     def progress(self) -> Progress:
         """Return where the round is now."""
@@ -127,7 +127,7 @@ class Trial:
         """Wait until every reader has a stream: from then on it must get everything."""
         waiting = [asyncio.create_task(reader.ready.wait()) for reader in readers]
         await asyncio.wait(waiting, timeout=CONNECT_DEADLINE)
-        await _cancel(waiting)
+        await cancel(waiting)
         pairs = zip(readers, self._witnesses, strict=True)
         missing = [witness for reader, witness in pairs if witness.broken or not reader.ready.is_set()]
         if missing:
@@ -150,7 +150,7 @@ class Trial:
             faults = await breaking if breaking is not None else []
             await asyncio.gather(*writing)
         finally:
-            await _cancel([*writing, *ends])
+            await cancel([*writing, *ends])
         return [fault._replace(at=fault.at - self._begin) for fault in faults]
 
     def _see_silences_to_their_end(self, following: Sequence[asyncio.Task[None]]) -> None:
@@ -160,15 +160,17 @@ class Trial:
             if not task.done():
                 witness.heard(now)
 
-    async def _tick(self) -> None:
-        """Watch how late this process is: its own stalls look like the gateways' from inside."""
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(TICK)
-            self._late = max(self._late, time.monotonic() - before - TICK)
+
+async def lateness(longest: list[float]) -> None:
+    """Keep in ``longest[0]`` how late this process was at most: its own stalls look like the gateways' from inside."""
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(TICK)
+        longest[0] = max(longest[0], time.monotonic() - before - TICK)
 
 
-async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+async def cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and return when they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
