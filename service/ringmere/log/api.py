@@ -1,4 +1,8 @@
-"""JetStream's JSON API: one request, one decoded answer or one error."""
+"""JetStream's JSON API: one request, one decoded answer or one error.
+
+What sets streams up or looks at them asks here and gets all that JetStream says. Reads that streams of events wait
+for go through :mod:`ringmere.log.leader`, which decodes only the fields it needs.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +46,15 @@ class StoredMessage(NamedTuple):
     headers: bytes
 
 
+async def request(connection: Connection, subject: str, payload: bytes, timeout: float) -> bytes:
+    """Ask ``subject`` (without the API prefix) and return the answer as it is."""
+    return (await connection.request(f"{connection.api}.{subject}", payload, None, timeout)).payload
+
+
 async def call(connection: Connection, subject: str, body: object = None, timeout: float = API_TIMEOUT) -> Any:
     """Ask ``subject`` (without the API prefix) and return the decoded answer. Raises :class:`ApiError`."""
     payload = b"" if body is None else json.dumps(body).encode()
-    answer = json.loads((await connection.request(f"{connection.api}.{subject}", payload, None, timeout)).payload)
+    answer = json.loads(await request(connection, subject, payload, timeout))
     if "error" in answer:
         raise ApiError(subject, answer["error"])
     return answer

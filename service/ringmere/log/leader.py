@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ringmere.core.errors import LogUnavailable
+from ringmere.log.api import NO_MESSAGE, request
 from ringmere.log.connect import Connection
 from ringmere.log.port import Stored
 from ringmere.log.shape import RING_FROM
 from ringmere.log.stamps import time_ns
-
-NOT_FOUND = 10037
-"""JetStream's error code for a message that is not stored."""
 
 
 class Fault(msgspec.Struct):
@@ -89,8 +87,7 @@ class Leader:
     async def call(self, operation: str, body: Any = None) -> bytes:
         """Send one JetStream API request and return its answer. Raises ``LogUnavailable``."""
         payload = b"" if body is None else _encode(body)
-        reply = await self._connection.request(f"{self._connection.api}.{operation}", payload, timeout=self._timeout)
-        return reply.payload
+        return await request(self._connection, operation, payload, self._timeout)
 
     async def at(self, stream: str, seq: int) -> Found | None:
         """Return the message that is stored at ``seq``, of whatever subject."""
@@ -140,7 +137,7 @@ class Leader:
         answer = decode(_decode_message, await self.call(f"STREAM.MSG.GET.{stream}", body))
         message = answer.message
         if message is None:
-            if answer.error is not None and answer.error.err_code == NOT_FOUND:
+            if answer.error is not None and answer.error.err_code == NO_MESSAGE:
                 return None
             raise refused(answer.error)
         return Found(message.subject, Stored(message.seq, time_ns(message.time.encode()), message.data))
