@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
 
 from ringmere.embedded import EmbeddedServer
 from ringmere.log import api
@@ -96,6 +99,23 @@ async def test_a_mirror_that_never_heard_of_its_origin_has_been_silent_since_the
         assert first is not None
         assert later is not None
         assert later.heard_at <= first.heard_at + 0.2
+
+
+async def test_of_several_origins_the_worst_counts(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def info(_: Connection, stream: str) -> dict[str, Any]:
+        sources = [{"name": "A", "lag": 3, "active": 9_000_000_000}, {"name": "B", "lag": 7, "active": 1_000_000_000}]
+        return {"sources": sources} if "HEAD" in stream else {"mirror": {"name": "C", "lag": 20, "active": 0}}
+
+    monkeypatch.setattr(api, "stream_info", info)
+    async with looking(connection) as seen:
+        await eventually(lambda: bool(seen.rounds), "a look")
+        now = asyncio.get_running_loop().time()
+        head, events = seen.last("head"), seen.last("events")
+        assert head is not None
+        assert events is not None
+        assert (head.lag, events.lag) == (7, 20)
+        assert 9 <= now - head.heard_at < 12
+        assert 0 <= now - events.heard_at < 3
 
 
 async def test_what_was_known_stays_while_nats_is_away(nats_server: EmbeddedServer) -> None:

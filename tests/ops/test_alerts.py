@@ -105,11 +105,14 @@ def test_a_runbook_names_routes_commands_and_settings_that_exist(book: Path) -> 
             continue
         if words[0] == "curl":
             path = re.sub(r"^http://127.0.0.1:8080", "", next(word for word in words if word.startswith("http")))
+            path = path.partition("?")[0]
             assert any(re.fullmatch(route, path) for route in routes), line
         elif words[0] == "ringmere":
-            found = command
-            for word in words[1:-1]:
-                found = found.commands[word]
+            found, rest = command, words[1:]
+            while hasattr(found, "commands"):
+                found = found.commands[rest.pop(0)]
+            known = {name for parameter in found.params for name in parameter.opts}
+            assert {word for word in rest if word.startswith("--")} <= known, line
         else:
             assert words[0] in {"nats", "chronyc"}, line
     flags = {row.flag for row in settings()}
