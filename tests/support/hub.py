@@ -14,7 +14,7 @@ from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.hub import Hub
-from ringmere.hub.observer import Observer
+from ringmere.hub.observer import Account, Observer
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
@@ -156,6 +156,7 @@ class Watcher(Observer):
     def __init__(self) -> None:
         self.closed: list[CloseReason] = []
         self.delivered_events: list[int] = []
+        self.accounts: list[Account] = []
         self.resumes: list[tuple[str, str]] = []
         self.skips: list[tuple[int, str]] = []
         self.gaps = 0
@@ -167,10 +168,11 @@ class Watcher(Observer):
         self.restorations: list[tuple[int, float]] = []
 
     def stream_closed(
-        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, account: Account
     ) -> None:
         self.closed.append(reason)
-        self.delivered_events.append(events)
+        self.delivered_events.append(account.events)
+        self.accounts.append(account)
 
     def resumed(self, session: str, verdict: str, source: str) -> None:
         self.resumes.append((verdict, source))

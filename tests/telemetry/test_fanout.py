@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer, Replay
+from ringmere.hub.observer import Account, Observer, Replay
 from ringmere.telemetry.fanout import METHODS, Fanout
 
 
@@ -25,7 +25,8 @@ def arguments(name: str) -> list[Any]:
     parameters = list(inspect.signature(getattr(Observer, name)).parameters.values())[1:]
     replay = Replay("contiguous", "log", 3, 100, 0.5)
     samples = {
-        "int": 1, "str": "s", "float": 0.5, "bool": True, "CloseReason": CloseReason.DRAINING, "Replay": replay
+        "int": 1, "str": "s", "float": 0.5, "bool": True, "CloseReason": CloseReason.DRAINING, "Replay": replay,
+        "Account": Account(1, 0),
     }  # fmt: skip
     return [samples[str(parameter.annotation).split(" |")[0]] for parameter in parameters]
 

@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.core.reasons import CloseReason
+from ringmere.hub.observer import Account
 from ringmere.hub.stats import Mirror
 from ringmere.telemetry.merge import GAUGES, Family, counter, gauge, lasting, merge, render, snapshot
 from ringmere.telemetry.metrics import Metrics
@@ -114,7 +115,7 @@ def test_every_gauge_has_a_rule() -> None:
 
 def test_of_a_process_that_has_ended_the_counts_stay_and_the_gauges_go() -> None:
     gone = watching(FakeStats())
-    gone.stream_closed("sse", "s", "x", CloseReason.CLIENT_GONE, 12.5, 40)
+    gone.stream_closed("sse", "s", "x", CloseReason.CLIENT_GONE, 12.5, Account(40, 0))
     kept = shown(merge([lasting(snapshot(gone.registry)), snapshot(watching(FakeStats()).registry)]))
     assert kept["ringmere_streams_closed_total{reason=client_gone,transport=sse}"] == 1
     assert kept["ringmere_stream_duration_seconds_sum"] == 12.5

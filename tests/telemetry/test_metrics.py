@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ringmere.core.errors import EventTooLarge, LogUnavailable
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer, Replay
+from ringmere.hub.observer import Account, Observer, Replay
 from ringmere.hub.stats import Mirror
 from ringmere.telemetry.metrics import Metrics
 
@@ -50,7 +50,7 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     for outcome in ("stored", "duplicate", "degraded", EventTooLarge.code, LogUnavailable.code):
         observer.published(outcome, 2, 0.003)
     observer.stream_opened("sse", session, stream, 5, None)
-    observer.stream_closed("sse", session, stream, CloseReason.CLIENT_GONE, 12.5, 40)
+    observer.stream_closed("sse", session, stream, CloseReason.CLIENT_GONE, 12.5, Account(40, 0))
     observer.cursor_ignored(session, "malformed")
     observer.resumed(session, "contiguous", "window")
     observer.resync(session, "ring_evicted", None, stream)
@@ -136,7 +136,7 @@ def test_obs_1_unknown_label_values_are_counted_as_other() -> None:
     metrics.cursor_ignored("s", "made-up")
     metrics.resumed("s", "made-up", "made-up")
     metrics.delivered("carrier-pigeon", 1, 1, 0.1)
-    metrics.stream_closed("carrier-pigeon", "s", "x", CloseReason.MAX_AGE, 1, 1)
+    metrics.stream_closed("carrier-pigeon", "s", "x", CloseReason.MAX_AGE, 1, Account(1, 0))
     metrics.skipped("s", 1, "made-up")
     after = samples(metrics)
     assert set(after) == before

@@ -18,7 +18,7 @@ from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
 from ringmere.core.trace import TraceContext
 from ringmere.hub.hub import Hub
-from ringmere.hub.observer import Observer, Replay
+from ringmere.hub.observer import Account, Observer, Replay
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
@@ -297,7 +297,7 @@ def test_lines_about_a_stream_name_its_trace_until_it_is_closed() -> None:
         traces.stream_opened("sse", "s", "x1", None, None)
         traces.stream_opened("sse", "s", "x2", None, None)
         traces.warned("s", "x1", "bytes")
-        traces.stream_closed("sse", "s", "x1", CloseReason.CLIENT_GONE, 1.0, 1)
+        traces.stream_closed("sse", "s", "x1", CloseReason.CLIENT_GONE, 1.0, Account(1, 0))
         traces.evicted("s", "x1", CloseReason.QUEUE_OVERFLOW)
     assert [line.get("trace") for line in lines] == [PARENT.trace_id, None, PARENT.trace_id, PARENT.trace_id, None]
     assert traces._reading == {}
@@ -309,7 +309,8 @@ def test_everything_is_passed_on(name: str) -> None:
     traces = Traces(witness, Export(SimpleSpanProcessor(InMemorySpanExporter())).spans)
     samples = {
         "published": ("stored", 1, 0.1), "stream_opened": ("sse", "s", "x", None, None),
-        "stream_closed": ("sse", "s", "x", CloseReason.CLIENT_GONE, 1.0, 1), "resync": ("s", "epoch_reset", None, None),
+        "stream_closed": ("sse", "s", "x", CloseReason.CLIENT_GONE, 1.0, Account(1, 0)),
+        "resync": ("s", "epoch_reset", None, None),
         "replayed": ("s", "x", Replay("contiguous", "log", 1, 1, 0.1)), "delivered": ("sse", 1, 1, 0.1),
     }  # fmt: skip
     getattr(traces, name)(*samples.get(name, ("a", "b", "c")))

@@ -46,8 +46,8 @@ class Channel:
         self.ended = False
         self.flushed = 0
         """Sequence up to which live readers have been handed everything."""
-        self.events = 0
-        """Events accepted since the channel began."""
+        self.events = self.sent = 0
+        """Events accepted since the channel began, and the bytes of all frames that were fanned out."""
         self.last_event = self.turns = 0
         """The newest stored event that live readers have been handed, and in how many turns they were handed any."""
         self.closed = False
@@ -205,9 +205,9 @@ class Channel:
         turn = self._turn
         if not turn:
             return
-        self._turn = []
-        self._turn_bytes = 0
+        self._turn, self._turn_bytes = [], 0
         raw = b"".join([frame.sse for frame in turn])
+        self.sent += len(raw)
         framed = chunked(raw)
         before = self.flushed
         direct = 0

@@ -17,6 +17,7 @@ from ringmere.core import frames
 from ringmere.core.backlog import Backlog
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.notices import client_evicted, internal_fault
+from ringmere.hub.observer import Account
 from ringmere.hub.options import StreamOptions
 from ringmere.hub.outlet import Followed, Outlet
 from ringmere.hub.sink import Sink
@@ -92,9 +93,8 @@ class Lifetime:
         """The id of the last event accepted for it: delivered, or queued and certain to be written."""
         raise NotImplementedError
 
-    @property
-    def delivered(self) -> int:
-        """Events it was given, complete once it has stopped."""
+    def account(self, lag: int) -> Account:
+        """Return what came of it, complete once it has stopped; ``lag`` events are queued still."""
         raise NotImplementedError
 
     def relieve(self) -> None:
@@ -311,10 +311,9 @@ class Lifetime:
             outlet.uncount()
         self._release()
         if outlet is not None:
+            transport, account = outlet.sink.transport, self.account(outlet.backlog.frames)
             outlet.backlog.clear()
-            self.hub.readers[outlet.sink.transport] -= 1
-            self.hub.observer.stream_closed(
-                outlet.sink.transport, self.session, self.stream_id, reason, self.age, self.delivered
-            )
+            self.hub.readers[transport] -= 1
+            self.hub.observer.stream_closed(transport, self.session, self.stream_id, reason, self.age, account)
         if not self._done.done():
             self._done.set_result(reason)

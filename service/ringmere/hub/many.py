@@ -20,6 +20,7 @@ from ringmere.hub.course import Course
 from ringmere.hub.lifetime import Lifetime, State
 from ringmere.hub.merge import Confluence, Item
 from ringmere.hub.notices import storing_notice
+from ringmere.hub.observer import Account
 from ringmere.hub.options import ManyOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.passage import Passage
@@ -85,10 +86,9 @@ class Many(Lifetime):
         """The cursor behind the last event that was accepted for it."""
         return self.passage.points.public
 
-    @property
-    def delivered(self) -> int:
-        """Events it was given."""
-        return self.passage.delivered
+    def account(self, lag: int) -> Account:
+        """Return what came of it; what was replayed and how large it was is not counted."""
+        return Account(self.passage.delivered, lag)
 
     @property
     def writable(self) -> bool:

@@ -25,6 +25,19 @@ class Replay(NamedTuple):
     seconds: float
 
 
+class Account(NamedTuple):
+    """What came of a stream: its events, and how many of them were still queued when it ended.
+
+    ``replayed`` of the events came before it went live; ``size`` is their bytes as frames, merged or dropped
+    ones included. None where a kind of stream does not count it.
+    """
+
+    events: int
+    lag: int
+    replayed: int | None = None
+    size: int | None = None
+
+
 class Observer:
     """The events of a hub. ``transport`` is ``sse`` or ``websocket``; times are seconds, sizes bytes."""
 
@@ -40,9 +53,9 @@ class Observer:
         """A stream was accepted; ``client`` is the address it is read from, when the door knows it."""
 
     def stream_closed(
-        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, account: Account
     ) -> None:
-        """A stream ended; ``events`` counts what was handed to its transport."""
+        """A stream ended after so many seconds."""
 
     def cursor_ignored(self, session: str, reason: str) -> None:
         """A cursor was malformed and degraded to live-only (contract 3.2)."""

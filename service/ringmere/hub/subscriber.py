@@ -25,6 +25,7 @@ from ringmere.hub.lagging import Overtakes
 from ringmere.hub.lifetime import Lifetime
 from ringmere.hub.lifetime import State as State
 from ringmere.hub.notices import resync_required
+from ringmere.hub.observer import Account
 from ringmere.hub.options import SubscribeOptions as SubscribeOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.progress import Progress
@@ -84,10 +85,10 @@ class Subscriber(Lifetime):
         """The id of the last event accepted for it: delivered, or queued and certain to be written."""
         return self._catch_up.last_id if self._catch_up is not None else self._progress.last_id
 
-    @property
-    def delivered(self) -> int:
-        """Events it was given, complete once it has stopped."""
-        return self._progress.delivered
+    def account(self, lag: int) -> Account:
+        """Return what came of it."""
+        progress = self._progress
+        return Account(progress.delivered, lag, progress.replayed, progress.size)
 
     # -- what a life needs -----------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class Subscriber(Lifetime):
     def _joined(self, catch_up: CatchUp) -> None:
         """Go live, in the same synchronous step as the last write of the catch-up."""
         channel = self.channel
-        self._progress.join(catch_up.position, catch_up.last_id, catch_up.replayed)
+        self._progress.join(catch_up.position, catch_up.last_id, catch_up.replayed, catch_up.size)
         self._catch_up = None
         self.state = State.LIVE
         channel.enter(self)
@@ -265,7 +266,7 @@ class Subscriber(Lifetime):
         self._leave()
         catch_up, self._catch_up = self._catch_up, None
         if catch_up is not None:
-            self._progress.stop(catch_up.position, catch_up.last_id, catch_up.replayed)
+            self._progress.stop(catch_up.position, catch_up.last_id, catch_up.replayed, catch_up.size)
         self._stop_task()
 
     def _stop_task(self) -> None:

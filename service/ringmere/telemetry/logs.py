@@ -1,26 +1,4 @@
-"""Log lines: JSON where machines read them, columns on a terminal; never a payload.
-
-Lines this module writes (``event`` is the line's name):
-
-======================  =======  ==============================================================
-event                   level    fields
-======================  =======  ==============================================================
-``stream_opened``       info     transport, session, stream, cursor, client
-``stream_closed``       info     transport, session, stream, reason, seconds, events
-``reader_warned``       warning  session, stream, threshold
-``reader_evicted``      warning  session, stream, reason
-``reader_fell_back``    warning  session, stream, reason
-``cursor_ignored``      warning  session, reason
-``resync``              warning  session, stream, reason, detail
-``live_gap``            warning  session
-``message_skipped``     warning  session, seq, reason
-``log_connected``       info
-``log_lost``            warning
-``log_degraded``        warning  shard, reason
-``log_restored``        info     shard, seconds
-``tail_not_reopened``   warning  shard, reason
-``epoch_added``         warning  shard, token
-======================  =======  ==============================================================
+"""Log lines: JSON where machines read them, columns on a terminal; never a payload. ``LOGS.md`` lists them all.
 
 Lines that a client or a publisher can cause at will are limited: at most one a second for each event
 and reason, with ``suppressed`` counting those left out since the last one. Metrics count all of them.
@@ -39,7 +17,7 @@ import structlog
 from structlog.typing import Processor
 
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer
+from ringmere.hub.observer import Account, Observer
 from ringmere.telemetry.current import CurrentTrace, no_trace
 
 LIMITED_EVERY = 1.0
@@ -114,7 +92,7 @@ class LogObserver(Observer):
         )
 
     def stream_closed(
-        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, account: Account
     ) -> None:
         """Say that a stream ended, why, after how long and how much."""
         self._info(
@@ -124,7 +102,10 @@ class LogObserver(Observer):
             stream=stream_id,
             reason=reason.label,
             seconds=round(seconds, 3),
-            events=events,
+            events=account.events,
+            replayed=account.replayed,
+            bytes=account.size,
+            lag=account.lag,
         )
 
     def warned(self, session: str, stream_id: str, threshold: str) -> None:

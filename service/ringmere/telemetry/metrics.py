@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ringmere import __version__
 from ringmere.core.breaker import State
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.observer import Observer, Replay
+from ringmere.hub.observer import Account, Observer, Replay
 from ringmere.telemetry import labels
 from ringmere.telemetry.current import CurrentTrace, no_trace
 from ringmere.telemetry.gauges import Stats, StatsCollector
@@ -153,7 +153,7 @@ class Metrics(Observer):
         self._opened.inc()
 
     def stream_closed(
-        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, account: Account
     ) -> None:
         """Count an ended stream."""
         self._closed.get(transport, self._closed[labels.OTHER]).add(reason.label)

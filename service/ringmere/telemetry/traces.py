@@ -31,7 +31,7 @@ from opentelemetry.util.types import AttributeValue
 from ringmere.core.errors import RingmereError
 from ringmere.core.reasons import CloseReason
 from ringmere.core.trace import TraceContext
-from ringmere.hub.observer import Observer, Replay
+from ringmere.hub.observer import Account, Observer, Replay
 from ringmere.telemetry.fanout import METHODS
 
 SESSION = "ringmere.session.id"
@@ -151,11 +151,11 @@ class Traces(Observer):
         self._reading[stream_id] = _context(trace)
 
     def stream_closed(
-        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, events: int
+        self, transport: str, session: str, stream_id: str, reason: CloseReason, seconds: float, account: Account
     ) -> None:
         """Pass the end of a stream on, within its context, and forget that."""
         context = self._reading.pop(stream_id, None) or Context()
-        _within(context, self._inner.stream_closed, transport, session, stream_id, reason, seconds, events)
+        _within(context, self._inner.stream_closed, transport, session, stream_id, reason, seconds, account)
 
     def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         """Span a verdict: a moment."""

@@ -169,8 +169,8 @@ class Crew:
                 raise worker.refused
             if time.monotonic() - started > LASTING:
                 pause = FIRST_PAUSE
-            reason = {} if worker.refused is None else {"reason": str(worker.refused)}
-            logger.error("worker_ended", worker=worker.number, exit_code=code, next_start=pause, **reason)
+            reason = None if worker.refused is None else str(worker.refused)
+            logger.error("worker_ended", worker=worker.number, exit_code=code, next_start=pause, reason=reason)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
