@@ -53,7 +53,7 @@ class BadGateway:
         return web.json_response(row, status={"publish_unconfirmed": 504, "log_unavailable": 503}.get(row["code"], 422))
 
     def _row(self, log: Log, event: dict[str, Any], key: str) -> dict[str, Any]:
-        bad = event["data"]["n"] % EVERY == 0 and event["type"] == "verify"
+        bad = _counts(event)
         known = log.keys.get(key)
         if bad and self.vice == "refuses":
             return {"code": "invalid_event", "detail": "for no reason"}
@@ -105,7 +105,7 @@ class BadGateway:
         """Return what is written for the events that are due; ``held`` is what a stream keeps for later."""
         frames: list[bytes] = []
         for event in due:
-            if event["data"]["n"] % EVERY or event["type"] != "verify":
+            if not _counts(event):
                 frames += [_frame(event), *held]
                 held.clear()
             elif self.vice == "swaps":
@@ -154,3 +154,8 @@ async def bad_gateway(vice: Vice) -> AsyncIterator[BadGateway]:
         yield gateway
     finally:
         await runner.cleanup()
+
+
+def _counts(event: dict[str, Any]) -> bool:
+    """Say whether it is one of the numbered events, of verify or bench, that something is wrong with."""
+    return event["type"] in ("verify", "bench") and event["data"]["n"] % EVERY == 0

@@ -53,7 +53,7 @@ class Pump:
         session = self._plan.session(number % self._plan.sessions)
         door = self._doors[number % len(self._doors)]
         begin = time.monotonic()
-        data = {"t": begin, "pad": self._padding}
+        data = {"n": number, "t": begin, "pad": self._padding}
         event: dict[str, Any] = {"type": LOAD_TYPE, "data": data}
         stored = 0
         try:
