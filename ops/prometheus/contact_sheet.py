@@ -156,7 +156,7 @@ def _timeseries(figure: Any, inner: tuple[float, ...], panel: dict[str, Any], fo
         axes.yaxis.set_major_locator(_locator(defaults, axes.get_ylim()[1]))
     _dress(axes, defaults["unit"])
     if names:
-        columns = max(1, min(6, int(220 * inner[2] / (max(map(len, names)) + 6))))
+        columns = max(1, min(6, int(260 * inner[2] / (max(map(len, names)) + 6))))
         axes.legend(
             loc="upper left", bbox_to_anchor=(0, -0.12), ncols=columns, fontsize=7, frameon=False, handlelength=1,
             columnspacing=1, labelspacing=0.2, borderpad=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
+from ringmere.cli.readers import COLUMNS
 from support.command import Done, ringmere
 from support.nats import eventually
 from support.stopped import stopped_reader
@@ -37,3 +38,12 @@ async def test_a_reader_that_does_not_read_is_shown(server: str) -> None:
 
 async def test_a_limit_that_is_none_ends_with_2(server: str) -> None:
     assert (await ringmere("readers", "--limit", "0", server=server)).code == 2
+
+
+def test_a_reader_of_several_sessions_has_a_line_too() -> None:
+    row = {
+        "sessionId": "team-*", "streamId": "s", "transport": "sse", "state": "live", "positionId": 7, "warned": True,
+        "backlogEvents": 3, "backlogBytes": 90, "maxQueued": 256, "ageSeconds": 5.0, "worker": 1,
+    }  # fmt: skip
+    cells = [cell(row) for cell in COLUMNS.values()]
+    assert cells == ["team-*", "", "?", "3/256", "90", "yes", "", "live", "", "1"]

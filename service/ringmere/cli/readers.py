@@ -46,13 +46,13 @@ PIPED = 200
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "session": lambda row: str(row["sessionId"]),
-    "behind": lambda row: f"{row['behindSeconds']:.1f} s",
-    "events": lambda row: "?" if row["behindEvents"] is None else str(row["behindEvents"]),
+    "behind": lambda row: f"{row['behindSeconds']:.1f} s" if "behindSeconds" in row else "",
+    "events": lambda row: str(row.get("behindEvents") or "?"),
     "queued": lambda row: f"{row['backlogEvents']}/{row['maxQueued']}",
     "bytes": lambda row: str(row["backlogBytes"]),
     "warned": lambda row: "yes" if row["warned"] else "",
-    "evicted before": lambda row: str(row["sessionEvictions"]),
+    "evicted before": lambda row: str(row.get("sessionEvictions", "")),
     "state": lambda row: str(row["state"]),
-    "client": lambda row: row["client"] or "",
+    "client": lambda row: row.get("client") or "",
     "worker": lambda row: str(row["worker"]),
 }
