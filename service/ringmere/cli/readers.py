@@ -47,7 +47,7 @@ PIPED = 200
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "session": lambda row: str(row["sessionId"]),
     "behind": lambda row: f"{row['behindSeconds']:.1f} s" if "behindSeconds" in row else "",
-    "events": lambda row: str(row.get("behindEvents") or "?"),
+    "events": lambda row: "?" if row.get("behindEvents") is None else str(row["behindEvents"]),
     "queued": lambda row: f"{row['backlogEvents']}/{row['maxQueued']}",
     "bytes": lambda row: str(row["backlogBytes"]),
     "warned": lambda row: "yes" if row["warned"] else "",
