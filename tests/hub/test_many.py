@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ringmere.core.backlog import Overflow
-from ringmere.core.errors import LogUnavailable, SubscriberLimitExceeded
+from ringmere.core.errors import (
+    LogUnavailable,
+    MatchTooBroad,
+    StreamMatches,
+    StreamNotFound,
+    SubscriberLimitExceeded,
+    TooManySessions,
+)
+from ringmere.hub.membership import Change
 from ringmere.hub.options import ManyOptions
 from support.hub import world
 from support.many import connect, cursor, events, seen, story, stream_of
@@ -279,3 +287,150 @@ async def test_a_session_is_dropped_at_once() -> None:
         w.put(1, "b")
         await w.settle()
         assert events(client) == [("a", 1), ("b", 3)]
+
+
+async def test_what_matches_is_followed_and_what_begins_later_joins_in_order() -> None:
+    async with world() as w:
+        w.put(2, "run-1")
+        w.put(1, "other")
+        client = await connect(w, match="run-")
+        await w.settle()
+        w.put(1, "run-1")
+        w.put(1, "run-2")
+        w.put(1, "run-1")
+        w.put(1, "other")
+        w.put(2, "run-2")
+        await w.settle(1)
+        assert events(client) == [("run-1", 4), ("run-2", 5), ("run-1", 6), ("run-2", 8), ("run-2", 9)]
+        assert cursor(client) == "9"
+
+
+async def test_a_new_session_whose_first_message_nobody_told_of_is_found_by_looking() -> None:
+    async with world() as w:
+        client = await connect(w, match="run-")
+        await w.settle()
+        w.log.lose_news = True
+        w.put(1, "run-1")
+        await w.settle(1)
+        assert events(client) == []
+        await w.settle(12)
+        assert events(client) == [("run-1", 1)]
+
+
+async def test_a_new_session_that_began_while_the_log_was_away_is_found_on_its_return() -> None:
+    async with world() as w:
+        client = await connect(w, match="run-")
+        w.put(1, "run-1")
+        await w.settle()
+        w.log.disconnect()
+        w.put(1, "run-2")
+        w.put(1, "run-1")
+        w.log.reconnect()
+        await w.settle(2)
+        assert sorted(events(client)) == [("run-1", 1), ("run-1", 3), ("run-2", 2)]
+
+
+async def test_a_closed_session_that_matches_is_left_and_found_again_when_it_goes_on() -> None:
+    async with world(channel_linger=1.0) as w:
+        client = await connect(w, match="run-")
+        await w.settle()
+        w.put(1, "run-1")
+        w.put(1, "run-1", type="session_closed")
+        await w.settle(5)
+        assert stream_of(client).attachments == {}
+        assert not client.finished
+        w.put(2, "run-1")
+        await w.settle(1)
+        assert events(client) == [("run-1", seq) for seq in (1, 2, 3, 4)]
+
+
+async def test_a_prefix_that_too_many_sessions_have_is_refused_and_one_that_grows_too_broad_ends() -> None:
+    async with world(max_sessions_per_stream=2) as w:
+        w.put(1, "run-1")
+        w.put(1, "run-2")
+        client = await connect(w, match="run-")
+        await w.settle()
+        w.put(1, "run-3")
+        await w.settle(1)
+        assert client.finished
+        assert seen(client)[-1].data["errorKind"] == "match_too_broad"
+        with pytest.raises(MatchTooBroad):
+            await connect(w, match="run-")
+        with pytest.raises(TooManySessions):
+            await connect(w, "a", "b", "c")
+        assert w.hub.slots == 0
+
+
+async def test_a_matching_stream_is_resumed_with_sessions_that_began_meanwhile() -> None:
+    async with world(shards=2) as w:
+        client = await connect(w, match="run-")
+        await w.settle()
+        for number in range(6):
+            w.put(1, f"run-{number}")
+        await w.settle(1)
+        half = seen(client)[2].cursor
+        for number in range(9):
+            w.put(1, f"run-{number}")
+        again = await connect(w, match="run-", cursor=half)
+        await w.settle(1)
+        assert sorted(events(again)) == sorted(events(client)[3:])
+
+
+async def test_sessions_are_added_and_dropped_from_any_instance() -> None:
+    async with world() as w:
+        hub, _ = await w.add()
+        client = await connect(w, "a", "b")
+        w.put(2, "c")
+        await w.settle()
+        stream_id = stream_of(client).stream_id
+        changed = await hub.many.membership.change(stream_id, Change(add=("c",), drop=("a",)))
+        assert changed.sessions == ("b", "c")
+        w.put(1, "a")
+        w.put(1, "b")
+        w.put(1, "c")
+        await w.settle()
+        assert events(client) == [("b", 4), ("c", 5)]
+        with pytest.raises(StreamNotFound):
+            await hub.many.membership.change("nobody", Change(add=("c",)))
+        client.leave()
+        await w.settle()
+        with pytest.raises(StreamNotFound):
+            await hub.many.membership.change(stream_id, Change(add=("c",)))
+
+
+async def test_a_session_added_from_its_start_replays_beside_the_others_and_says_when_it_is_complete() -> None:
+    async with world() as w:
+        client = await connect(w, "a")
+        w.put(3, "b")
+        w.put(1, "a")
+        await w.settle()
+        change = Change(add=("b",), from_start=True)
+        changed = await w.hub.many.membership.change(stream_of(client).stream_id, change)
+        assert changed.cursor == "4"
+        await w.settle(1)
+        w.put(1, "b")
+        w.put(1, "a")
+        await w.settle()
+        assert story(client) == [
+            ("a", 4), ("b", 1), ("b", 2), ("b", 3), "replay_complete", ("b", 5), ("a", 6),
+        ]  # fmt: skip
+        assert [row.cursor for row in seen(client)] == ["4", "4", "4", "4", "4", "5", "6"]
+        (complete,) = [row.data for row in seen(client) if row.type == "replay_complete"]
+        assert complete == {"sessionId": "b", "replayedCount": 3, "lastReplayedEventId": 3}
+
+
+async def test_a_change_that_cannot_be_made_changes_nothing() -> None:
+    async with world(max_sessions_per_stream=2, max_subscribers=1) as w:
+        hub, _ = await w.add()
+        await w.connect(session="full")
+        client = await connect(w, "a", "b")
+        stream_id = stream_of(client).stream_id
+        for one in (w.hub, hub):
+            with pytest.raises(TooManySessions):
+                await one.many.membership.change(stream_id, Change(add=("c",)))
+            with pytest.raises(SubscriberLimitExceeded):
+                await one.many.membership.change(stream_id, Change(add=("full",), drop=("a",)))
+        assert set(stream_of(client).attachments) == {"a", "b"}
+        matching = await connect(w, match="run-")
+        with pytest.raises(StreamMatches):
+            await hub.many.membership.change(stream_of(matching).stream_id, Change(add=("c",)))

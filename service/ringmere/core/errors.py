@@ -11,11 +11,15 @@
     │   ├── InvalidKey
     │   ├── InvalidExpectation
     │   ├── InvalidParameter
+    │   ├── TooManySessions
+    │   │   └── MatchTooBroad
     │   └── EventTooLarge
     ├── Conflict                the state of the log says no; nothing was changed
     │   ├── WrongLastEventId
     │   ├── KeyReused
-    │   └── SessionNotFound
+    │   ├── SessionNotFound
+    │   ├── StreamNotFound
+    │   └── StreamMatches
     ├── Unavailable             try again later; carries ``retry_after`` in seconds
     │   ├── LogUnavailable      not stored
     │   ├── PublishUnconfirmed  fate unknown
@@ -91,6 +95,18 @@ class InvalidParameter(InvalidInput):
         self.code = code
 
 
+class TooManySessions(InvalidInput):
+    """More sessions than one stream may follow (contract 7.1)."""
+
+    code = "too_many_sessions"
+
+
+class MatchTooBroad(TooManySessions):
+    """More sessions match a prefix than one stream may follow (contract 7.1)."""
+
+    code = "match_too_broad"
+
+
 class EventTooLarge(InvalidInput):
     """An event or request above its size limit in bytes; nothing was sent to NATS (contract 2.6)."""
 
@@ -128,6 +144,18 @@ class SessionNotFound(Conflict):
     """The session is unknown and ``require_session`` is on (contract 3.6)."""
 
     code = "session_not_found"
+
+
+class StreamNotFound(Conflict):
+    """No instance has an open stream of many sessions with this id (contract 7.5)."""
+
+    code = "stream_not_found"
+
+
+class StreamMatches(Conflict):
+    """The stream follows what matches a prefix, so its sessions are not named one by one (contract 7.5)."""
+
+    code = "stream_matches"
 
 
 class Unavailable(RingmereError):

@@ -41,6 +41,8 @@ class Limits:
     """All backlogs of the instance; beyond it the largest is evicted."""
     max_subscribers: int = 64
     """Readers of one session on this instance (contract 6.9)."""
+    max_sessions_per_stream: int = 256
+    """Sessions that one stream follows (contract 7.1)."""
     max_connections: int = 100_000
     """Readers on this instance; the process lowers it to its file limit less a reserve."""
     turn_bytes: int = 1 * MIB

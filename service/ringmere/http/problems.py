@@ -43,12 +43,16 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_prefix": (400, "Invalid prefix"),
     "invalid_after": (400, "Invalid after"),
     "event_too_large": (413, "Too large"),
+    "too_many_sessions": (413, "Too many sessions for one stream"),
+    "match_too_broad": (413, "Too many sessions match"),
     "invalid_event": (422, "Invalid event"),
     # state
     "conflict": (409, "Conflict"),
     "wrong_last_event_id": (409, "The session has moved on"),
     "key_reused": (422, "Idempotency key reused for another body"),
     "session_not_found": (404, "No such session"),
+    "stream_not_found": (404, "No such stream"),
+    "stream_matches": (409, "The stream follows a prefix"),
     # not now
     "unavailable": (503, "Not available"),
     "log_unavailable": (503, "The log is not available"),

@@ -6,8 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ringmere.core.cursor import Outcome
+from ringmere.core.tagged import Tagged
 from ringmere.hub.gather import Gather
 from ringmere.hub.lagging import Overtakes
+from ringmere.hub.merge import BEHIND, Item
 from ringmere.hub.notices import replay_complete
 from ringmere.hub.source import Source
 
@@ -140,5 +142,7 @@ class Course:
     def _told(self, gather: Gather) -> None:
         """Tell of each added session that its replay is complete."""
         for source in gather.sources.values():
+            self._many.joined(source.session)
             if source.announce:
-                self._many.tell(replay_complete(source.replayed, source.attachment.last_id, source.session))
+                frame = Tagged(0, replay_complete(source.replayed, source.last_id, source.session), 0)
+                self._many.hand_in([Item(source.attachment.start, BEHIND, source.attachment, frame)])

@@ -162,7 +162,7 @@ class Gather:
             if item.frame.seq:
                 self.replayed += 1
                 self._size += _size(item)
-                self.sources[item.origin.session].replayed += 1
+                self.sources[item.origin.session].gave(item.frame.seq)
         if self._among_live:
             self._many.hand_in(items)
         else:

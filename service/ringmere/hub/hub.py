@@ -89,7 +89,6 @@ class Hub:
         self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
         self.many = Muster(self, self._admission)
-        """Streams of many sessions."""
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -109,6 +108,7 @@ class Hub:
         for channel in list(self._channels.values()):
             self.discard(channel)
         await self.breakers.stop()
+        self.many.stop()
         await self.sweep.stop()
         self.wheel.stop()
 

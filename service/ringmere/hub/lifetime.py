@@ -37,6 +37,11 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
+def fresh_stream_id() -> str:
+    """Return the id of a new stream."""
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))
+
+
 def not_flowing(_: bytes) -> None:
     """Stand in for the write of a reader that has no transport."""
     raise AssertionError("only a flowing reader is written to directly")
@@ -65,7 +70,7 @@ class Lifetime:
         self.hub = hub
         self.client = options.client
         self._wishes = options
-        self.stream_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        self.stream_id = fresh_stream_id()
         self.state = State.ADMITTED
         self.write: Callable[[bytes], None] = not_flowing
         self._outlet: Outlet | None = None
@@ -205,17 +210,13 @@ class Lifetime:
         hub = self.hub
         if hub.limits.max_stream_age:
             age = hub.limits.max_stream_age * random.uniform(0.9, 1.1)
-            self._age = hub.wheel.call_later(age, self._too_old)
+            self._age = hub.wheel.call_later(age, lambda: self.finish(CloseReason.MAX_AGE))
         self._heartbeat = hub.wheel.call_later(hub.limits.heartbeat, self._beat)
 
     def _beat(self) -> None:
-        hub = self.hub
-        self._heartbeat = hub.wheel.call_later(hub.limits.heartbeat, self._beat)
+        self._heartbeat = self.hub.wheel.call_later(self.hub.limits.heartbeat, self._beat)
         if self._outlet is not None and self._outlet.writable:
             self._outlet.comment(frames.HEARTBEAT)
-
-    def _too_old(self) -> None:
-        self.finish(CloseReason.MAX_AGE)
 
     def _expect_room(self) -> None:
         """The transport is full: it has a while to take something (contract 6.6)."""

@@ -24,6 +24,7 @@ from ringmere.hub.observer import Account
 from ringmere.hub.options import ManyOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.passage import Passage
+from ringmere.hub.prospects import Prospects
 from ringmere.hub.source import Source
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Many(Lifetime):
         "attachments",
         "match",
         "passage",
+        "prospects",
     )
 
     def __init__(self, hub: Hub, options: ManyOptions, points: Points, match: str | None = None) -> None:
@@ -51,6 +53,7 @@ class Many(Lifetime):
         self.match = match
         self.attachments: dict[str, Attachment] = {}
         """By session; all of them, live or not."""
+        self.prospects = Prospects(hub.log, points.positions)
         self.passage = Passage(points)
         self._options = options
         self._course = Course(self, announce=options.points is not None)
@@ -139,6 +142,11 @@ class Many(Lifetime):
             self._let_go(attachment)
             self._check_closed()
 
+    def joined(self, session: str) -> None:
+        """A session has joined the others."""
+        self.prospects.holds.pop(session, None)
+        self.mark_dirty()
+
     def _let_go(self, attachment: Attachment) -> None:
         attachment.leave()
         attachment.channel.attached.remove(attachment)
@@ -150,6 +158,7 @@ class Many(Lifetime):
             return
         if plan.whole_ring:
             self.passage.points.restart(attachment.shard)
+            self.prospects.restart(attachment.shard)
         source = Source(attachment, plan, proven=False)
         if self.state is State.LIVE and attachment.live:
             self._fall_back({attachment.session: source})
@@ -182,6 +191,7 @@ class Many(Lifetime):
             for channel in behind
             if (attachment := self.attachments.get(channel.session)) is not None and attachment.shard == shard
         ]
+        reached += self.prospects.held(shard)
         return max(min(reached), self.passage.points.positions[shard]) if reached else None
 
     def end_turn(self) -> None:
@@ -198,18 +208,14 @@ class Many(Lifetime):
             if more:
                 self.mark_dirty()
             self._check_closed()
+            self.prospects.leave_closed(self, {item.origin for item in items})
 
     def _give(self, outlet: Outlet, items: list[Item]) -> bool:
         """Write items, or offer them to the backlog; say whether the stream goes on live."""
         if not items:
             return True
         if outlet.writable:
-            size = self.passage.write(outlet, items)
-            for item in items:
-                item.origin.pending -= bool(item.frame.seq)
-            events = sum(1 for item in items if item.frame.size)
-            if events:
-                self.hub.count_delivered(events, size, items[-1].origin.channel.feed.last_time_ns)
+            self.passage.write_live(outlet, items, self.hub)
             return True
         refused = self.passage.offer(outlet, items)
         if refused is None or refused.reason is None:
@@ -263,6 +269,7 @@ class Many(Lifetime):
         self.hub.breakers.greet_many(self)
         self.mark_dirty()
         self._check_closed()
+        self.prospects.leave_closed(self, list(self.attachments.values()))
 
     def _fall_back(self, sources: dict[str, Source] | None = None, reason: CloseReason | None = None) -> None:
         """Have every session read on from the log from where it is; ``reason`` is the reader's own slowness."""
@@ -271,8 +278,7 @@ class Many(Lifetime):
         for session, attachment in self.attachments.items():
             if attachment.live:
                 attachment.leave()
-                plan = Plan(attachment.start)
-                again.setdefault(session, Source(attachment, plan, proven=True))
+                again.setdefault(session, Source(attachment, Plan(attachment.start), proven=True))
         self._flow.clear()
         if reason is not None:
             self.hub.observer.fell_back(self.session, self.stream_id, reason)

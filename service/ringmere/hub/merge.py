@@ -24,6 +24,8 @@ class Item(NamedTuple):
     frame: Tagged
 
 
+BEHIND = 1 << 30
+"""The rank of what stands behind everything else of its place."""
 in_order = itemgetter(0, 1)
 """Sorts items: sequences of one shard are unique but for what stands behind one of them."""
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ringmere.core.cursor import Outcome, split_id
-from ringmere.core.errors import LogUnavailable, SessionNotFound
+from ringmere.core.errors import LogUnavailable, MatchTooBroad, SessionNotFound, TooManySessions
 from ringmere.hub.catchup import Gap, Plan
 from ringmere.hub.channel import Channel
 from ringmere.hub.composite import Points
+from ringmere.hub.discovery import Discovery
+from ringmere.hub.lifetime import fresh_stream_id
 from ringmere.hub.many import Many
+from ringmere.hub.membership import Membership
 from ringmere.hub.options import ManyOptions
 from ringmere.hub.resume import SECOND_LOOK, at_the_end
+from ringmere.log.port import Log, Tail
 
 if TYPE_CHECKING:
     from ringmere.hub.admission import Admission
@@ -24,8 +29,11 @@ class Muster:
     """Lets readers of many sessions in, and knows those that are there."""
 
     def __init__(self, hub: Hub, admission: Admission) -> None:
-        self._hub = hub
+        self.hub = hub
         self._admission = admission
+        self._discovery = Discovery(self)
+        self._services: dict[str, Tail] = {}
+        self.membership = Membership(self)
         self.streams: dict[str, Many] = {}
         """Streams of many sessions, by their id."""
 
@@ -39,28 +47,66 @@ class Muster:
         """Take back what a stream had of the instance: it has ended."""
         if self.streams.pop(stream.stream_id, None) is not None:
             self._admission.slots -= 1
+            self._services.pop(stream.stream_id).close()
+            self._discovery.forget(stream)
+
+    def stop(self) -> None:
+        """End every search for sessions."""
+        self._discovery.close()
 
     def look_at_all(self) -> None:
         """Look for what was missed: nothing of a shard may leave before it, or cursors would be past it."""
-        for channel in self._hub.channels:
+        for channel in self.hub.channels:
             if channel.attached.live:
                 channel.feed.look()
+        self._discovery.look()
 
     # -- the way in ------------------------------------------------------------------------------------
 
     async def subscribe(self, sessions: Sequence[str], options: ManyOptions) -> Many:
-        """Admit a reader of these sessions; raises as ``Hub.subscribe``."""
-        return await self._admit(sessions, options)
+        """Admit a reader of these sessions; raises as ``Hub.subscribe``, and ``TooManySessions``."""
+        self.check_number(len(sessions))
 
-    async def _admit(self, sessions: Sequence[str], options: ManyOptions, match: str | None = None) -> Many:
+        async def named() -> Sequence[str]:
+            return sessions
+
+        return await self._admit(named, options)
+
+    async def subscribe_matching(self, prefix: str, options: ManyOptions) -> Many:
+        """Admit a reader of all sessions whose id begins with ``prefix``, later ones too.
+
+        Raises as ``Hub.subscribe``, and ``MatchTooBroad``.
+        """
+        return await self._admit(lambda: self._matching(prefix), options, prefix)
+
+    def check_number(self, sessions: int) -> None:
+        """Raise ``TooManySessions`` when a stream may not follow so many."""
+        limit = self.hub.limits.max_sessions_per_stream
+        if sessions > limit:
+            raise TooManySessions(f"a stream follows {limit} sessions at most")
+
+    async def _matching(self, prefix: str) -> Sequence[str]:
+        limit = self.hub.limits.max_sessions_per_stream
+        names = await self.log.names(prefix, limit + 1)
+        if len(names) > limit:
+            raise MatchTooBroad(f"more than {limit} sessions begin with {prefix!r}")
+        return names
+
+    async def _admit(
+        self, find: Callable[[], Awaitable[Sequence[str]]], options: ManyOptions, match: str | None = None
+    ) -> Many:
         """Take all slots, judge the cursor, fix the points the stream starts at."""
         admission = self._admission
         admission.check_open()
         admission.take_connection()
         places: list[Channel] = []
+        stream_id, service = fresh_stream_id(), None
         try:
-            async with asyncio.timeout(self._hub.limits.connect_deadline):
-                await self.open(sessions, places)
+            async with asyncio.timeout(self.hub.limits.connect_deadline):
+                service = await self.log.serve(stream_id, partial(self.membership.answer, stream_id))
+                if match is not None:
+                    await self._discovery.open()
+                await self.open(await find(), places)
                 points, plans, over = await self._plan(places, options)
             admission.check_open()
             if any(channel.ended for channel in places):
@@ -68,15 +114,21 @@ class Muster:
         except BaseException as error:
             admission.slots -= 1
             self.close(places)
+            if service is not None:
+                service.close()
             if isinstance(error, TimeoutError):
                 raise LogUnavailable("the log did not answer in time") from error
             raise
-        many = Many(self._hub, options, Points(points), match)
-        self.streams[many.stream_id] = many
+        many = Many(self.hub, options, Points(points), match)
+        many.stream_id = stream_id
+        self.streams[stream_id] = many
+        self._services[stream_id] = service
         for channel, plan in zip(places, plans, strict=True):
             many.follow(channel, plan, proven=options.points is None)
         if over:
             many.cancel()
+        elif match is not None:
+            self._discovery.add(many)
         return many
 
     async def open(self, sessions: Iterable[str], places: list[Channel]) -> None:
@@ -130,12 +182,12 @@ class Muster:
         return Plan(split_id(points[shard])[1])
 
     def _shard(self, channel: Channel) -> int:
-        return self._hub.log.shard_of(channel.session)
+        return self.hub.log.shard_of(channel.session)
 
     async def _live_points(self, places: Sequence[Channel], options: ManyOptions) -> list[int]:
         """Return the ids that name this moment in all shards; in those to be given from the start, 0."""
-        shards = range(self._hub.log.shards)
-        log = self._hub.log
+        shards = range(self.hub.log.shards)
+        log = self.hub.log
         newest = await asyncio.gather(*(log.newest(shard) for shard in shards))
         points = [log.table(shard).id_of(seq) if seq else 0 for shard, seq in zip(shards, newest, strict=True)]
         for channel in places:
@@ -157,12 +209,17 @@ class Muster:
                 beyond[shard] = channel
         for pause in (SECOND_LOOK, 0.0):
             for shard, channel in list(beyond.items()):
-                bounds = await self._hub.log.bounds(channel.session)
+                bounds = await self.hub.log.bounds(channel.session)
                 if split_id(options.points[shard] if options.points else 0)[1] <= bounds.tail:
                     del beyond[shard]
             if beyond and pause:
                 await asyncio.sleep(pause)
         return {**resets, **dict.fromkeys(beyond, None)}
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        return self.hub.log
 
     async def _over(self, places: Sequence[Channel], points: Sequence[int]) -> bool:
         """Whether all sessions are closed and the cursor is behind their last events."""

@@ -51,7 +51,14 @@ def replay_complete(events: int, last_id: int | str, session: str | None = None)
 
 def internal_fault() -> bytes:
     """Return the last frame of a stream that a fault of this program ends; its client comes back and reads on."""
-    data = {"error": "internal error", "errorKind": CloseReason.INTERNAL.label, "retryAfterMs": FAULT_RETRY_MS}
+    return stream_error("internal error", CloseReason.INTERNAL.label, FAULT_RETRY_MS / 1000)
+
+
+def stream_error(error: str, kind: str, retry_after: float | None = None) -> bytes:
+    """Return the last frame of a stream that something else than its reader ends; ``retry_after`` in seconds."""
+    data: dict[str, Any] = {"error": error, "errorKind": kind}
+    if retry_after is not None:
+        data["retryAfterMs"] = round(retry_after * 1000)
     return _frame("stream_error", data)
 
 

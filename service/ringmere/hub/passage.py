@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.backlog import Frame
 from ringmere.hub.attachment import Attachment
@@ -12,6 +12,9 @@ from ringmere.hub.composite import Points, Snapshot, public
 from ringmere.hub.lagging import Taken
 from ringmere.hub.merge import Item
 from ringmere.hub.outlet import Outlet
+
+if TYPE_CHECKING:
+    from ringmere.hub.hub import Hub
 
 
 class _Mark(NamedTuple):
@@ -52,6 +55,15 @@ class Passage:
         if data:
             outlet.send(data)
         return len(data)
+
+    def write_live(self, outlet: Outlet, items: Sequence[Item], hub: Hub) -> None:
+        """Write items that have just left the merge, and count them."""
+        size = self.write(outlet, items)
+        for item in items:
+            item.origin.pending -= bool(item.frame.seq)
+        events = sum(1 for item in items if item.frame.size)
+        if events:
+            hub.count_delivered(events, size, items[-1].origin.channel.feed.last_time_ns)
 
     def offer(self, outlet: Outlet, items: Sequence[Item]) -> Taken | None:
         """Queue items; return why there was no room for one, None when there was for all."""

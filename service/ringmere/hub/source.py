@@ -30,6 +30,7 @@ class Source:
         "announce",
         "attachment",
         "channel",
+        "last_id",
         "queue",
         "replayed",
         "upto",
@@ -44,6 +45,8 @@ class Source:
         """Whether a ``replay_complete`` of this session alone is due."""
         self.replayed = 0
         """Events that were given."""
+        self.last_id = 0
+        """The last of them."""
         self.queue: deque[Item] = deque()
         self._gap = plan.gap
         self._whole_ring = plan.whole_ring
@@ -124,6 +127,11 @@ class Source:
             for frame in self.channel.window.frames_after(self.upto)
             if limit is None or frame.seq <= limit
         ]
+
+    def gave(self, seq: int) -> None:
+        """An event was given."""
+        self.replayed += 1
+        self.last_id = self.channel.id_of(seq)
 
     def drop_last(self) -> int:
         """Forget the newest queued event, to be read again; return its bytes."""
