@@ -28,16 +28,21 @@ def is_health_check(arguments: Sequence[str]) -> bool:
     return list(arguments[:1]) == ["doctor"] and "--health" in arguments and "--help" not in arguments
 
 
-def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command line behind ``ringmere doctor`` and return its exit code."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return what the command line behind ``ringmere doctor`` asks for. Raises ``ValueError``."""
     parser = _Parser("ringmere doctor --health", add_help=False, allow_abbrev=False)
     parser.add_argument("--health", action="store_true")
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--server")
     parser.add_argument("--listen")
     parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command line behind ``ringmere doctor`` and return its exit code."""
     try:
-        given = parser.parse_args(arguments)
+        given = parse(arguments)
     except ValueError as error:
         print(f"ringmere: {error}", file=sys.stderr)
         return 2
