@@ -58,7 +58,7 @@ def test_a_command_that_the_program_does_not_take_is_noticed() -> None:
 def test_each_make_target_in_the_readme_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    named = set(re.findall(r"make ([a-z]+)", README)) - {"it"}
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))
     assert named
     assert named <= targets
 
