@@ -59,12 +59,13 @@ class Deliveries:
         now = self._clock()
         for traced in waiting:
             channel = traced.channel
-            if channel.ended or not channel.readers:
+            readers = len(channel.readers) + len(channel.attached.live)
+            if channel.ended or not readers:
                 continue
             if traced.seq > channel.flushed:
                 self._waiting.append(traced)
                 continue
             event_id, seconds = channel.id_of(traced.seq), (now - traced.time_ns) / 1e9
-            self._tracer.handed_out(channel.session, event_id, traced.trace, len(channel.readers), seconds)
+            self._tracer.handed_out(channel.session, event_id, traced.trace, readers, seconds)
         if self._waiting:
             asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_soon)
