@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from ringmere.core.errors import LogRefused, LogUnavailable
+from ringmere.core.snapshot import SnapshotDraft
 from ringmere.embedded import free_port, server_binary
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.jetstream import JetStreamLog, LogSettings, open_log
@@ -45,6 +46,10 @@ async def log_of(server: Configured, **settings: object) -> AsyncIterator[JetStr
         await log.close()
 
 
+async def _echo(request: bytes) -> bytes:
+    return request
+
+
 async def use_everything(log: JetStreamLog) -> None:
     """Do all that a log can do, once."""
     heard: list[int] = []
@@ -70,6 +75,12 @@ async def use_everything(log: JetStreamLog) -> None:
     assert (await log.sessions("", "", 10)).sessions[0].session == "s"
     assert await log.session("s") is not None
     assert (await log.check_epoch("s")).rows
+    await log.snapshots.put("s", SnapshotDraft(log.epochs("s").id_of(first.seq), b"{}"))
+    assert await log.snapshots.read("s") is not None
+    await log.snapshots.drop("s")
+    answering = await log.serve("x", _echo)
+    assert await log.ask("x", b"1") == b"1"
+    answering.close()
     await log.publish_degraded("s", [EVENT])
     await log.doubt_storing(0)
     await log.probe(0)

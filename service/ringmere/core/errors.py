@@ -11,13 +11,18 @@
     │   ├── InvalidKey
     │   ├── InvalidExpectation
     │   ├── InvalidParameter
+    │   ├── InvalidSnapshot     JSON, but not a snapshot
     │   ├── TooManySessions
     │   │   └── MatchTooBroad
     │   └── EventTooLarge
+    │       └── SnapshotTooLarge
     ├── Conflict                the state of the log says no; nothing was changed
     │   ├── WrongLastEventId
     │   ├── KeyReused
     │   ├── SessionNotFound
+    │   ├── SnapshotNotFound
+    │   ├── UnknownEventId      no event of the session that a state could cover
+    │   ├── NewerSnapshot
     │   ├── StreamNotFound
     │   └── StreamMatches
     ├── Unavailable             try again later; carries ``retry_after`` in seconds
@@ -118,6 +123,18 @@ class EventTooLarge(InvalidInput):
         self.limit = limit
 
 
+class InvalidSnapshot(InvalidInput):
+    """Valid JSON that is not a snapshot of contract 10.1."""
+
+    code = "invalid_snapshot"
+
+
+class SnapshotTooLarge(EventTooLarge):
+    """A snapshot whose state is above its size limit in bytes; nothing was stored (contract 10.1)."""
+
+    code = "snapshot_too_large"
+
+
 class Conflict(RingmereError):
     """The log's state forbids the request; nothing was changed."""
 
@@ -156,6 +173,28 @@ class StreamMatches(Conflict):
     """The stream follows what matches a prefix, so its sessions are not named one by one (contract 7.5)."""
 
     code = "stream_matches"
+
+
+class SnapshotNotFound(Conflict):
+    """The session has no snapshot, or one of a log that is gone (contract 10.1)."""
+
+    code = "snapshot_not_found"
+
+
+class UnknownEventId(Conflict):
+    """No state can cover the log up to that id: it is not, not yet, or not any more one of the session's."""
+
+    code = "unknown_event_id"
+
+
+class NewerSnapshot(Conflict):
+    """The stored snapshot covers more; ``current`` is the id that it reaches to (contract 10.1)."""
+
+    code = "newer_snapshot"
+
+    def __init__(self, current: int) -> None:
+        super().__init__(f"the stored snapshot covers everything up to {current}")
+        self.current = current
 
 
 class Unavailable(RingmereError):

@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ringmere.core.errors import EventTooLarge, InvalidEvent, RingmereError, Unavailable, WrongLastEventId
+from ringmere.core.errors import (
+    EventTooLarge,
+    InvalidEvent,
+    NewerSnapshot,
+    RingmereError,
+    Unavailable,
+    WrongLastEventId,
+)
 
 PROBLEMS: dict[str, tuple[int, str]] = {
     # the request as HTTP
@@ -42,6 +49,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_limit": (400, "Invalid limit"),
     "invalid_prefix": (400, "Invalid prefix"),
     "invalid_after": (400, "Invalid after"),
+    "invalid_snapshot": (422, "Invalid snapshot"),
+    "snapshot_too_large": (413, "Too large"),
     "event_too_large": (413, "Too large"),
     "too_many_sessions": (413, "Too many sessions for one stream"),
     "match_too_broad": (413, "Too many sessions match"),
@@ -51,6 +60,9 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "wrong_last_event_id": (409, "The session has moved on"),
     "key_reused": (422, "Idempotency key reused for another body"),
     "session_not_found": (404, "No such session"),
+    "snapshot_not_found": (404, "No such snapshot"),
+    "unknown_event_id": (409, "No event that a state can cover"),
+    "newer_snapshot": (409, "The stored snapshot covers more"),
     "stream_not_found": (404, "No such stream"),
     "stream_matches": (409, "The stream follows a prefix"),
     # not now
@@ -105,7 +117,7 @@ def retry_after(error: Unavailable) -> str:
 
 def _members(error: RingmereError) -> dict[str, Any]:
     """Return what a client needs beyond the code to act on the error."""
-    if isinstance(error, WrongLastEventId):
+    if isinstance(error, WrongLastEventId | NewerSnapshot):
         return {"lastEventId": error.current}
     if isinstance(error, EventTooLarge):
         return {"size": error.size, "limit": error.limit}

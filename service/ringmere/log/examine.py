@@ -18,10 +18,13 @@ from ringmere.log.epoch_checkup import epoch_record
 from ringmere.log.epoch_store import EpochStore
 from ringmere.log.findings import OK, Finding, bad, ok, warn
 from ringmere.log.prove import Proof
-from ringmere.log.provision import event_limits
+from ringmere.log.provision import event_limits, snapshot_limit
 from ringmere.log.purges import Purges
+from ringmere.log.records import Bucket
 from ringmere.log.shape import HEADS_OFF, StreamSettings, wanted_events, wanted_heads
 from ringmere.log.shards import head_name, stream_name
+from ringmere.log.snapshots import BUCKET as SNAPSHOTS
+from ringmere.log.snapshots import wanted_snapshots
 
 
 class Look(NamedTuple):
@@ -42,6 +45,7 @@ class Examination:
         self._store = store
         self._epochs = EpochStore(connection, settings)
         self._purges = Purges(connection, settings)
+        self._snapshots = Bucket(connection, SNAPSHOTS)
         self._events = {stream_name(shard): shard for shard in range(settings.shards)}
         self.tokens: dict[int, str] = {}
 
@@ -88,7 +92,7 @@ class Examination:
 
     def _names(self) -> list[str]:
         shards = range(self._settings.shards)
-        buckets = (self._epochs.bucket.stream, self._purges.bucket.stream)
+        buckets = (self._epochs.bucket.stream, self._purges.bucket.stream, self._snapshots.stream)
         return [*buckets, *map(stream_name, shards), *map(head_name, shards)]
 
     def _missing(self, found: dict[str, Look]) -> list[str]:
@@ -155,6 +159,9 @@ class Examination:
         for bucket in (self._epochs, self._purges):
             if name == bucket.bucket.stream:
                 return bucket.wanted().differences(config)
+        if name == self._snapshots.stream:
+            limit = snapshot_limit(settings, account)
+            return wanted_snapshots(self._snapshots, settings, limit).differences(config)
         if name in self._events:
             share, size = event_limits(self._connection, settings, account)
             return wanted_events(settings, self._events[name], share, size, config).differences(config)

@@ -7,6 +7,7 @@
         ├── tail or ConsumerTails, Reader           what was and is being stored, in order
         ├── Degraded                                what cannot be stored
         ├── Epochs, Purges                          what ids mean, and since when
+        ├── BucketSnapshots                         what somebody knows the state to be
         └── Copies                                  how far head streams and mirrors are behind
 """
 
@@ -51,6 +52,7 @@ from ringmere.log.port import (
 from ringmere.log.purges import Purges
 from ringmere.log.reader import DirectReader, Reader
 from ringmere.log.shape import HEADER_ROOM, StreamSettings
+from ringmere.log.snapshots import BucketSnapshots
 from ringmere.log.streams import ShardInfo, ensure_streams
 
 OPEN_TIMEOUT = 30.0
@@ -142,6 +144,7 @@ class JetStreamLog(Across):
         self._appender = Appender(outbox, self._leader, self._epochs, settings.window)
         self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
         self._degraded = Degraded(connection, settings.timeout, self._degraded_event, self._storing_doubted)
+        self.snapshots = BucketSnapshots(connection, settings, self)
         heads, every = bool(settings.head_ttl), settings.copies_every
         self._copies = Copies(connection, settings.shards, self._copies_seen, heads=heads, every=every)
 
@@ -245,7 +248,7 @@ class JetStreamLog(Across):
         return await self._listing.session(self._places.of(session))
 
     async def purge(self, session: str) -> None:
-        """Remove the session's messages and its head, and tell every instance."""
+        """Remove the session's messages, its head and its snapshot, and tell every instance."""
         place = self._places.of(session)
         table = self._epochs.table(place.shard)
         await query.purge(
@@ -255,6 +258,7 @@ class JetStreamLog(Across):
             lambda seq: self._purges.record(session, table.id_of(seq)),
             has_head=bool(self._settings.head_ttl),
         )
+        await self.snapshots.drop(session)
 
     async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
         """Send events to the listeners of all instances without storing them."""

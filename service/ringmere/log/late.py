@@ -22,6 +22,7 @@ from ringmere.log.port import (
     Row,
     SessionPage,
     SessionState,
+    Snapshots,
     Stored,
     Tail,
     TraceSink,
@@ -79,6 +80,11 @@ class LateLog:
         if self._log is None:
             raise LogUnavailable("NATS has not answered yet", retry_after=RETRY_AFTER)
         return self._log
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """See :meth:`Log.snapshots`."""
+        return self._there().snapshots
 
     @property
     def shards(self) -> int:

@@ -17,6 +17,7 @@ from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.session import check_session_id, is_session_id
 from ringmere.log.memory_across import MemoryAcross
+from ringmere.log.memory_snapshots import MemorySnapshots
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.memory_tail import Live, MemoryTail
 from ringmere.log.port import (
@@ -59,6 +60,7 @@ class MemoryLog(MemoryAcross):
         self._drop = 0
         self._held: list[Live] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.snapshots = MemorySnapshots(self)
         self.store.watchers.append(self)
 
     @property
@@ -173,7 +175,7 @@ class MemoryLog(MemoryAcross):
         return self.store.state(await self._call("session", session), session)
 
     async def purge(self, session: str) -> None:
-        """Remove the session's messages and its head."""
+        """Remove the session's messages, its head and its snapshot."""
         self.store.purge(await self._call("purge", session), session)
 
     async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:

@@ -18,7 +18,7 @@ from ringmere.core.errors import KeyReused, RingmereError, WrongLastEventId
 from ringmere.core.event import is_terminal
 from ringmere.core.limits import KIB, MIB
 from ringmere.log.memory_tail import Live
-from ringmere.log.port import Answerer, Appended, Head, Row, SessionState, Stored
+from ringmere.log.port import Answerer, Appended, Head, Row, SessionState, Snapshot, Stored
 from ringmere.log.shards import PROBE
 
 NS = 1_000_000_000
@@ -132,6 +132,8 @@ class MemoryStore:
         self.streams = [MemoryStream(clock()) for _ in range(shards)]
         self.tables = [EpochTable(secrets.token_hex(8)) for _ in range(shards)]
         self.recorded = [(stream.created, 0) for stream in self.streams]
+        self.snapshots: dict[str, tuple[str, Snapshot]] = {}
+        """By session: the birth of its log, and the snapshot."""
         self.refusals: dict[int, RingmereError] = {}
 
     def stream(self, shard: int) -> MemoryStream:
@@ -218,10 +220,11 @@ class MemoryStore:
         return SessionState(session, messages[0].seq, last.seq, len(messages), last.time_ns, is_terminal(last.payload))
 
     def purge(self, shard: int, session: str) -> None:
-        """Remove messages and head, record it, tell every handle."""
+        """Remove messages, head and snapshot, record it, tell every handle."""
         stream = self.stream(shard)
         stream.purged[session] = max(stream.drop(session), stream.purged.get(session, 0))
         stream.heads.pop(session, None)
+        self.snapshots.pop(session, None)
         for watcher in tuple(self.watchers):
             watcher.session_purged(session)
 

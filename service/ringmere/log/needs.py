@@ -27,7 +27,7 @@ from ringmere.log.shards import (
 
 NOBODY = "!doctor"
 """Stands where a session, a key or a consumer would; nothing of that name can exist."""
-EPOCHS, PURGES = "RINGMERE_EPOCHS", "RINGMERE_PURGES"
+EPOCHS, PURGES, SNAPSHOTS = "RINGMERE_EPOCHS", "RINGMERE_PURGES", "RINGMERE_SNAPSHOTS"
 WAIT = 5.0
 
 _NO_REQUEST = b"!"
@@ -47,11 +47,13 @@ def publishes(settings: StreamSettings, api: str) -> Iterator[Need]:
     yield Need(f"{api}.INFO", "see the account's limits")
     yield Need(f"$KV.{EPOCHS}.shard.{NOBODY}", "write epoch records")
     yield Need(f"$KV.{PURGES}.{NOBODY}", "write purge records")
-    for bucket in (EPOCHS, PURGES):
+    yield Need(f"$KV.{SNAPSHOTS}.{NOBODY}", "write snapshots")
+    for bucket in (EPOCHS, PURGES, SNAPSHOTS):
         yield Need(f"{api}.STREAM.CREATE.KV_{bucket}", "make the bucket", birth=True)
         yield Need(f"{api}.STREAM.INFO.KV_{bucket}", "look at the bucket")
         yield Need(f"{api}.STREAM.MSG.GET.KV_{bucket}", "read records")
     yield Need(f"{api}.DIRECT.GET.KV_{PURGES}", "catch up on purges")
+    yield Need(f"{api}.STREAM.PURGE.KV_{SNAPSHOTS}", "remove snapshots", _purge_nothing(f"$KV.{SNAPSHOTS}.{NOBODY}"))
     yield Need(control_subject(NOBODY), "ask other instances about streams of many sessions")
     for shard in range(settings.shards):
         yield from _shard(settings, api, shard)
@@ -64,7 +66,7 @@ def _shard(settings: StreamSettings, api: str, shard: int) -> Iterator[Need]:
     yield Need(f"{api}.STREAM.CREATE.{stream}", "make the stream", birth=True)
     yield Need(f"{api}.STREAM.INFO.{stream}", "look at the stream")
     yield Need(f"{api}.STREAM.UPDATE.{stream}", "copy the epoch record to the stream")
-    yield Need(f"{api}.STREAM.PURGE.{stream}", "purge sessions", _purge_nothing(shard))
+    yield Need(f"{api}.STREAM.PURGE.{stream}", "purge sessions", _purge_nothing(event_subject(shard, NOBODY)))
     yield Need(f"{api}.STREAM.MSG.GET.{stream}", "read from the leader")
     yield Need(f"{api}.DIRECT.GET.{stream}", "read pages")
     yield Need(f"{api}.CONSUMER.CREATE.{stream}.{NOBODY}.{event_subject(shard, NOBODY)}", "make consumers")
@@ -74,13 +76,13 @@ def _shard(settings: StreamSettings, api: str, shard: int) -> Iterator[Need]:
     if settings.head_ttl:
         yield Need(f"{api}.STREAM.CREATE.{head}", "make heads, also anew after a new epoch")
         yield Need(f"{api}.STREAM.DELETE.{head}", "make heads anew after a new epoch")
-        yield Need(f"{api}.STREAM.PURGE.{head}", "purge heads", _purge_nothing(shard))
+        yield Need(f"{api}.STREAM.PURGE.{head}", "purge heads", _purge_nothing(event_subject(shard, NOBODY)))
         yield Need(f"{api}.STREAM.MSG.GET.{head}", "read heads")
 
 
-def _purge_nothing(shard: int) -> bytes:
+def _purge_nothing(subject: str) -> bytes:
     # A purge that cannot be read purges all, so this one must be good: of a subject that nothing is stored on.
-    return json.dumps({"filter": event_subject(shard, NOBODY), "seq": 1}).encode()
+    return json.dumps({"filter": subject, "seq": 1}).encode()
 
 
 def subscriptions(settings: StreamSettings) -> Iterator[Need]:

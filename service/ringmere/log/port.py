@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import RingmereError
+from ringmere.core.snapshot import SnapshotDraft
 from ringmere.core.trace import TraceContext
 
 
@@ -95,6 +96,18 @@ class Copy(NamedTuple):
     heard_at: float
 
 
+class Snapshot(NamedTuple):
+    """A stored state that covers everything up to the public id ``last_event_id``; ``state`` is one line of JSON.
+
+    ``final``: nothing is to come behind it. ``updated_ns`` is when the log took it, nanoseconds since 1970.
+    """
+
+    last_event_id: int
+    state: bytes
+    final: bool
+    updated_ns: int
+
+
 LiveSink = Callable[[int, int, int, bytes], None]
 """Takes one live message: ``(seq, previous seq on the subject, time_ns, payload)``. Must not block or raise."""
 
@@ -140,6 +153,27 @@ class LogListener(Protocol):
         """All streams that copy from others, looked at every few seconds."""
 
 
+class Snapshots(Protocol):
+    """Stored states, one a session, kept beside the log and at least as long as its heads (contract 10.1)."""
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest state that :meth:`put` takes; it can change with the server."""
+
+    async def read(self, session: str) -> Snapshot | None:
+        """Leader read; None also for a snapshot whose last event is none of the log as it is now."""
+
+    async def put(self, session: str, draft: SnapshotDraft) -> bool:
+        """Store a snapshot, or replace one that covers no more; return whether there was one.
+
+        Raises ``SnapshotTooLarge``, ``UnknownEventId``, ``NewerSnapshot``. After ``LogUnavailable`` it may be stored;
+        the same again is safe.
+        """
+
+    async def drop(self, session: str) -> None:
+        """Remove a session's snapshot, if there is one."""
+
+
 class Log(Protocol):
     """A durable log of sessions, each a ring of the newest ``ring_size`` messages plus a fence (contract 1)."""
 
@@ -154,6 +188,10 @@ class Log(Protocol):
     @property
     def connected(self) -> bool:
         """Whether the log can be reached now."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The stored states of sessions."""
 
     @property
     def keeps_heads(self) -> bool:
@@ -246,7 +284,7 @@ class Log(Protocol):
         """Return one session's state, None when nothing is stored."""
 
     async def purge(self, session: str) -> None:
-        """Remove the session's messages and its head, and tell every instance."""
+        """Remove the session's messages, its head and its snapshot, and tell every instance."""
 
     async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
         """Send events to the listeners of all instances without storing them; each at most once (contract 8.2).

@@ -17,6 +17,7 @@ from ringmere.log.shape import (
     HEADS_OFF,
     MIN_STREAM_BYTES,
     RING_FROM,
+    SNAPSHOT_SHARE,
     StreamSettings,
     Wanted,
     wanted_events,
@@ -82,6 +83,11 @@ def event_limits(connection: Connection, settings: StreamSettings, account: dict
     return _store(account, settings) // settings.shards, size
 
 
+def snapshot_limit(settings: StreamSettings, account: dict[str, Any]) -> int:
+    """Return how many bytes are asked for all snapshots together."""
+    return settings.snapshot_bytes or max(_store(account, settings) // SNAPSHOT_SHARE, MIB)
+
+
 async def ensure_stream(connection: Connection, wanted: Wanted, *, reconcile: bool) -> Any:
     """Create one stream or check the existing one, and return what the server says of it."""
     config = wanted.config
@@ -128,7 +134,7 @@ async def reset_head(connection: Connection, settings: StreamSettings, shard: in
     origin = await api.stream_info(connection, stream_name(shard))
     if origin is not None:
         await _delete(connection, head_name(shard))
-        await _create_fitting(connection, wanted_heads(settings, shard, origin["config"]["max_bytes"]).config)
+        await create_fitting(connection, wanted_heads(settings, shard, origin["config"]["max_bytes"]).config)
 
 
 async def _ensure_shard(
@@ -137,7 +143,7 @@ async def _ensure_shard(
     found = await api.stream_info(connection, stream_name(shard))
     wanted = wanted_events(settings, shard, share, size, found["config"] if found else None)
     if found is None:
-        await _create_fitting(connection, wanted.config)
+        await create_fitting(connection, wanted.config)
     info = await ensure_stream(connection, wanted, reconcile=settings.reconcile)
     config, state = info["config"], info["state"]
     await _ensure_head(connection, settings, shard, config["max_bytes"])
@@ -156,13 +162,13 @@ async def _ensure_head(connection: Connection, settings: StreamSettings, shard: 
         return
     wanted = wanted_heads(settings, shard, origin_bytes)
     if found is None:
-        await _create_fitting(connection, wanted.config)
+        await create_fitting(connection, wanted.config)
     elif found["config"].get("mirror") and settings.reconcile:
         await reset_head(connection, settings, shard)
     await ensure_stream(connection, wanted, reconcile=settings.reconcile)
 
 
-async def _create_fitting(connection: Connection, wanted: dict[str, Any]) -> None:
+async def create_fitting(connection: Connection, wanted: dict[str, Any]) -> None:
     """Create a stream; when the store has no room for its byte limit, ask for half, and half again."""
     limit = wanted["max_bytes"]
     while True:

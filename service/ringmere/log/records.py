@@ -29,10 +29,11 @@ class RecordConflict(LogUnavailable):
 
 
 class Record(NamedTuple):
-    """A stored value and the revision that a conditional write names."""
+    """A stored value and the revision that a conditional write names; ``time`` is NATS's, of a leader read only."""
 
     value: bytes
     revision: int
+    time: str = ""
 
 
 class Bucket:
@@ -65,7 +66,7 @@ class Bucket:
     async def get(self, key: str) -> Record | None:
         """Leader read of one record."""
         found = await api.last_message(self.connection, self.stream, f"$KV.{self.name}.{key}")
-        return None if found is None else Record(found.payload, found.seq)
+        return None if found is None else Record(found.payload, found.seq, found.time)
 
     async def put(self, key: str, value: bytes, expected: int) -> int:
         """Write a record if its revision is still ``expected`` (0: there is none); return the new revision.
@@ -81,6 +82,13 @@ class Bucket:
         if error.err_code == api.WRONG_LAST_SEQUENCE:
             raise RecordConflict(str(error))
         raise error
+
+    async def drop(self, key: str, newest: int = 0) -> None:
+        """Remove a record, if there is one, without leaving a mark; with ``newest`` none of a later revision."""
+        query: dict[str, Any] = {"filter": f"$KV.{self.name}.{key}"}
+        if newest:
+            query["seq"] = newest + 1
+        await api.call(self.connection, f"STREAM.PURGE.{self.stream}", query)
 
     async def since(self, revision: int) -> dict[str, Record]:
         """Return the records of that or a later revision. A replica may answer, so the newest may be missing."""

@@ -18,6 +18,8 @@ HEADS_OFF = "it exists, but heads are switched off (head_ttl 0)"
 """How a head stream differs that should not be there."""
 HEAD_SHARE = 8
 """A head stream may hold an eighth of what its event stream may."""
+SNAPSHOT_SHARE = 16
+"""All snapshots together may hold a sixteenth of what the event streams may."""
 MIN_STREAM_BYTES = 64 * MIB
 TAILS = ("auto", "republish", "consumer")
 
@@ -61,6 +63,10 @@ class StreamSettings:
     head_ttl: float = 7 * 86400.0
     max_bytes: int | None = None
     max_event_bytes: int | None = None
+    snapshot_bytes: int | None = None
+    """What all snapshots together may take, None is a sixteenth of what event streams ask for."""
+    max_snapshot_bytes: int | None = None
+    """Largest state of a snapshot, None takes what the server takes."""
     duplicate_window: float = DUPLICATE_WINDOW
     max_consumers: int = MAX_CONSUMERS
     reconcile: bool = False

@@ -42,6 +42,8 @@ def log_settings(settings: Settings) -> LogSettings:
         replicas=settings.replicas,
         max_bytes=settings.max_bytes or None,
         max_event_bytes=settings.max_event_bytes or None,
+        max_snapshot_bytes=settings.max_snapshot_bytes or None,
+        snapshot_bytes=settings.snapshot_bytes or None,
         reconcile=settings.reconcile,
         first_epoch=settings.first_epoch,
         tail=settings.tail,

@@ -85,6 +85,8 @@ class Settings:
     replicas: int = _row(NUMBER, 1, "log", "Copies of each stream in the NATS cluster.", low=1, high=5)
     max_bytes: int = _row(SIZE, 0, "log", "Disk that one shard may take.", low=1024**2, high=MAX_BYTES, zero="80 % of the store, shared by the shards")
     max_event_bytes: int = _row(SIZE, 0, "log", "Largest event.", low=1024, high=64 * 1024**2, zero="what NATS takes less 64KiB")
+    max_snapshot_bytes: int = _row(SIZE, 0, "log", "Largest state of a snapshot.", low=1024, high=64 * 1024**2, zero="what NATS takes less 64KiB")
+    snapshot_bytes: int = _row(SIZE, 0, "log", "Disk that all snapshots may take; the oldest make room.", low=1024**2, high=MAX_BYTES, zero="1/16 of what events ask for")
     reconcile: bool = _row(SWITCH, False, "log", "Change a stream that exists with another shape instead of refusing to start.")
     first_epoch: int = _row(NUMBER, 0, "log", "Epoch that a new log begins with, after record and stream were both lost.", low=0, high=8191)
     tail: str = _row(TEXT, "auto", "log", "Where live events come from: `republish` by the streams, or a `consumer` per shard for streams that do not; `auto` looks at them.", choices=("auto", "republish", "consumer"))
