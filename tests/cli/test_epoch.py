@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ringmere.embedded import EmbeddedServer
 from support.command import Done, json_lines, ringmere, running
-from support.gateway import gateway
+from support.gateway import clean_env, gateway
 
 BASE = 1 << 40
 REASON = "restored the disk of Monday"
@@ -153,6 +157,22 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(nats_server: Embedd
             assert (done.code, done.out) == (2, ""), arguments
             assert words in done.err
         assert (await epoch("show", nats_server)).lines == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
+async def test_on_a_terminal_it_asks_and_no_is_no(nats_server: EmbeddedServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ringmere", "epoch", "bump", "--reason", REASON, "--nats-url", nats_server.url]
+    async with gateway(tmp_path, nats_url=nats_server.url):
+        for answer, code, token in ((b"n\n", 1, "-0"), (b"y\n", 0, "-1")):
+            ours, theirs = os.openpty()
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=theirs, stdout=theirs, stderr=theirs, env=clean_env()
+            )
+            os.write(ours, answer)
+            assert await asyncio.wait_for(process.wait(), 60) == code
+            os.close(theirs)
+            os.close(ours)
+            assert (await epoch("show", nats_server)).lines[0]["token"].endswith(token)
 
 
 async def test_a_log_that_was_never_served_has_no_epochs(nats_server: EmbeddedServer) -> None:

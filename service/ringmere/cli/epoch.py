@@ -19,7 +19,9 @@ from ringmere.cli.reach import reach
 from ringmere.core.errors import InvalidParameter, LogRefused
 
 if TYPE_CHECKING:
+    from ringmere.log.connect import Connection
     from ringmere.log.epoch_record import EpochRecord
+    from ringmere.log.epoch_store import EpochStore
     from ringmere.log.jetstream import LogSettings
 
 app = typer.Typer(help="What the ids of a log mean, and since when.", no_args_is_help=True)
@@ -102,7 +104,7 @@ async def _with_log(flags: Mapping[str, Any], change: Bump | None) -> list[State
         await connection.close()
 
 
-async def _states(connection: Any, settings: LogSettings, change: Bump | None) -> list[State]:
+async def _states(connection: Connection, settings: LogSettings, change: Bump | None) -> list[State]:
     from ringmere.log import api
     from ringmere.log.epoch_store import EpochStore
     from ringmere.log.shards import stream_name
@@ -124,7 +126,7 @@ async def _states(connection: Any, settings: LogSettings, change: Bump | None) -
     return states
 
 
-async def _bump(store: Any, shards: int, change: Bump) -> None:
+async def _bump(store: EpochStore, shards: int, change: Bump) -> None:
     if store.settings.shards != shards:
         raise InvalidParameter("wrong_shards", f"the log has {shards} shards: give --shards {shards}")
     if change.shard is not None and change.shard >= shards:
