@@ -24,6 +24,7 @@ import aiohttp
 import yaml
 from ops.prometheus.nats_exporter import exporter
 
+from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer, free_port, server_binary
 from ringmere.log.connect import Connection, ConnectOptions
 
@@ -31,7 +32,6 @@ SCRAPE_EVERY = 2
 SESSIONS = 6
 EVENTS_A_SECOND = 150
 READERS = 60
-HERE = Path(__file__).resolve().parent
 GATEWAY = (
     "serve", "--listen", "127.0.0.1:0", "--ring-size", "300", "--drain-grace", "4s", "--coalesce", "chunk=/data/text",
     "--write-timeout", "20s", "--breaker-pause", "0.5s", "--log-level", "error", "--max-queued-bytes", "256KiB",
@@ -148,24 +148,24 @@ async def _prometheus(directory: Path, targets: dict[str, list[str]]) -> AsyncIt
 
 async def _load(seconds: float, urls: list[str], nats: EmbeddedServer, restarted: Gateway) -> None:
     connection = await Connection.open(ConnectOptions(servers=(nats.url,)))
-    readers = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=readers, timeout=aiohttp.ClientTimeout(total=None)) as http:
-        jobs: list[Coroutine[Any, Any, None]] = [
-            _publish(http, urls),
-            _spoil(connection),
-            _trouble(seconds, nats, restarted),
-        ]
-        jobs += [_follow(http, urls, _session()) for _ in range(READERS)]
-        jobs += [_dawdle(urls, query) for query in SLOW for _ in range(3)]
-        jobs += [_come_back(http, urls) for _ in range(5)]
-        tasks = [asyncio.create_task(job) for job in jobs]
-        done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        for task in done:
-            task.result()
-    await connection.close()
+    limits, patience = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+    try:
+        async with aiohttp.ClientSession(connector=limits, timeout=patience) as http:
+            jobs: list[Coroutine[Any, Any, None]] = [
+                _publish(http, urls), _spoil(connection), _trouble(seconds, nats, restarted),
+                *(_follow(http, urls, _session()) for _ in range(READERS)),
+                *(_dawdle(urls, query) for query in SLOW for _ in range(3)),
+                *(_come_back(http, urls) for _ in range(5)),
+            ]  # fmt: skip
+            tasks = [asyncio.create_task(job) for job in jobs]
+            done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            for task in done:
+                task.result()
+    finally:
+        await connection.close()
 
 
 SLOW = ("", "?maxQueued=16", "?overflow=catchup&maxQueued=16", "?coalesce=1&maxQueued=64")
@@ -189,7 +189,7 @@ async def _publish(http: aiohttp.ClientSession, urls: list[str]) -> None:
 async def _spoil(connection: Connection) -> None:
     """Store now and then what is no event."""
     while True:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(LogUnavailable):
             await connection.request(f"ringmere.events.0.{_session()}", b"no event")
         await asyncio.sleep(5)
 
