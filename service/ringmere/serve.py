@@ -139,7 +139,9 @@ async def run_instance(
     Raises ``StartRefused`` when it must not serve like this.
     """
     async with AsyncExitStack() as house:
-        log = LateLog(settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES)
+        log = LateLog(
+            settings.ring_size, settings.log_ttl, settings.max_event_bytes or USUAL_EVENT_BYTES, settings.shards
+        )
         house.push_async_callback(log.close)
         telemetry = Telemetry(settings.traces)
         house.push_async_callback(telemetry.close)

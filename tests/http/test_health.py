@@ -33,7 +33,7 @@ async def test_capabilities_are_names(gateway: Gateway) -> None:
     answer = (await gateway.get("/capabilities")).json
     assert answer["v"] == 1
     assert {"session_events", "slow_client_warning", "typed_event_schema"} <= set(answer["features"])
-    assert {"overflow_catchup", "coalesce"} <= set(answer["features"])
+    assert {"overflow_catchup", "coalesce", "many_sessions"} <= set(answer["features"])
 
 
 async def test_metrics_are_what_telemetry_renders(start: Start) -> None:

@@ -56,11 +56,16 @@ class Frame:
         return self.field("event")
 
     @property
-    def data(self) -> Any:
-        """The envelope's ``data``."""
+    def json(self) -> Any:
+        """The envelope."""
         text = self.field("data")
         assert text is not None, self.raw
-        return json.loads(text)["data"]
+        return json.loads(text)
+
+    @property
+    def data(self) -> Any:
+        """The envelope's ``data``."""
+        return self.json["data"]
 
     @property
     def retry(self) -> int | None:

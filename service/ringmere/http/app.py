@@ -14,7 +14,7 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import cors, health, openapi, page, publish, sessions, sse
+from ringmere.http import cors, events, health, openapi, page, publish, sessions, sse
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -28,6 +28,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/session/{id}/events", sse.open_stream),
     ("HEAD", "/session/{id}/events", sse.head_stream),
     ("POST", "/session/{id}/events", publish.publish),
+    ("GET", "/events", events.open_events),
+    ("HEAD", "/events", events.head_events),
+    ("POST", "/streams/{id}/sessions", events.change_stream),
     ("POST", "/session", sessions.create_session),
     ("GET", "/session/{id}", sessions.show_session),
     ("DELETE", "/session/{id}", sessions.close_session),

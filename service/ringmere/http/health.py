@@ -25,6 +25,7 @@ FEATURES = (
     "degraded_publish",
     "overflow_catchup",
     "coalesce",
+    "many_sessions",
 )
 """Capabilities by name; a client asks for the name, never for a version."""
 

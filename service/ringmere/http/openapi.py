@@ -96,6 +96,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         },
     ),
     "ReaderList": _object({"readers": _array(_ref("Reader"))}),
+    "Change": _object(
+        {},
+        {"add": _array(_SESSION), "drop": _array(_SESSION), "from": {"type": "string", "enum": ["live", "start"]}},
+    ),
+    "Changed": _object({"sessions": _array(_SESSION), "lastEventId": _TEXT, "url": _TEXT}),
     "Fresh": _object({"sessionId": _SESSION}),
     "State": _object(
         {"status": _TEXT},
@@ -141,6 +146,11 @@ _STREAM_PARAMETERS = [
     _parameter("query", "coalesce", _FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
     _parameter("header", "X-Event-Epoch", _TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
 ]
+_MANY_PARAMETERS = [
+    _parameter("query", "session", _TEXT, "a session to follow; repeated, or several joined by commas"),
+    _parameter("query", "match", _TEXT, "instead: the beginning of the ids of all sessions to follow, with a * behind"),
+    *_STREAM_PARAMETERS,
+]
 _PUBLISH_PARAMETERS = [
     _parameter("header", "Idempotency-Key", _TEXT, "makes a retry safe within the duplicate window"),
     _parameter("header", "Expected-Last-Event-Id", _ID, "store only if this is the session's last id"),
@@ -172,6 +182,21 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "parameters": _PUBLISH_PARAMETERS,
         "body": {"oneOf": [_ref("Event"), _array(_ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
         "answers": {200: "Published", 201: "Published", 202: "Degraded", 207: "PublishedBatch"},
+    },
+    ("GET", "/events"): {
+        "summary": "Follow many sessions on one connection, resuming behind one cursor",
+        "parameters": _MANY_PARAMETERS,
+        "answers": {200: "text/event-stream", 204: None},
+    },
+    ("HEAD", "/events"): {
+        "summary": "The headers of such a stream, without taking a reader's slot",
+        "parameters": _MANY_PARAMETERS,
+        "answers": {200: None},
+    },
+    ("POST", "/streams/{id}/sessions"): {
+        "summary": "Add sessions to an open stream of many, whichever instance has it, and drop others",
+        "body": _ref("Change"),
+        "answers": {200: "Changed"},
     },
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
     ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "Session"}},

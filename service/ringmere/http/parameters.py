@@ -54,7 +54,11 @@ def overflow(request: web.BaseRequest) -> Overflow:
 
 def id_part(request: web.BaseRequest, name: str, code: str) -> str:
     """Return a parameter that holds a session id or its beginning, empty when absent."""
-    text = single(request, name, code)
+    return id_text(single(request, name, code) or "", name, code)
+
+
+def id_text(text: str, name: str, code: str) -> str:
+    """Return a text that is a session id, its beginning, or empty; ``name`` is what it was given as."""
     if not text:
         return ""
     try:

@@ -49,6 +49,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_limit": (400, "Invalid limit"),
     "invalid_prefix": (400, "Invalid prefix"),
     "invalid_after": (400, "Invalid after"),
+    "invalid_sessions": (400, "Invalid choice of sessions"),
+    "invalid_match": (400, "Invalid match"),
     "invalid_snapshot": (422, "Invalid snapshot"),
     "snapshot_too_large": (413, "Too large"),
     "event_too_large": (413, "Too large"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -16,7 +17,9 @@ from ringmere.http.options import Door
 from ringmere.http.parameters import max_queued, overflow, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
 from ringmere.http.trace import trace_of
-from ringmere.hub.subscriber import SubscribeOptions
+from ringmere.hub.many import Many
+from ringmere.hub.options import SubscribeOptions
+from ringmere.hub.subscriber import Subscriber
 
 RETRY_JITTER = 0.2
 """Share by which a reconnection time differs from reader to reader (contract 3.7)."""
@@ -28,60 +31,68 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
     Final refusals are problems; temporary trouble is a stream of one ``stream_error`` frame, so that an
     EventSource comes back (contract 3.10). A cursor at the end of a closed session is 204.
     """
-    wishes = _wishes(request)
+    asked = wishes(request)
     beginning = parse_beginning(request)
-    headers = _ignored(door, session, beginning)
-    options = replace(
-        wishes,
+    headers = ignored(door, session, beginning)
+    options = SubscribeOptions(
+        **asked,
         cursor=beginning.cursor,
         from_start=beginning.from_start,
         epoch_birth=parse_birth(request) if beginning.cursor is not None else None,
         client=client_of(request, door.options.trusted_proxies),
         trace=trace_of(door, request),
     )
+    return await admitted(door, door.hub.subscribe(session, options), headers, lambda: door.hub.epoch_token(session))
+
+
+async def admitted(
+    door: Door, admission: Awaitable[Subscriber | Many], headers: dict[str, str], token: Callable[[], str]
+) -> web.StreamResponse:
+    """Return the stream of a reader once it is admitted, or what is to be said instead; ``token`` is the epoch's."""
     try:
-        subscriber = await door.hub.subscribe(session, options)
+        reader = await admission
     except Unavailable as error:
         if door.options.stream_errors == "status":
             raise
-        return _error_stream(door, error, {**headers, **_epoch(door, session)})
-    headers["X-Stream-Id"] = subscriber.stream_id
-    headers.update(_epoch_headers(subscriber.epoch_token))
-    if subscriber.ended:
+        return _error_stream(door, error, {**headers, **epoch(token)})
+    headers["X-Stream-Id"] = reader.stream_id
+    headers.update(_epoch_headers(reader.epoch_token))
+    if reader.ended:
         return web.Response(status=204, headers=headers)
-    if subscriber.start_id is not None:
-        headers["X-Start-Event-Id"] = str(subscriber.start_id)
-    return EventStream(subscriber, headers)
+    if reader.start_id is not None:
+        headers["X-Start-Event-Id"] = str(reader.start_id)
+    return EventStream(reader, headers)
 
 
 async def head_stream(door: Door, request: web.BaseRequest, session: str) -> web.StreamResponse:
     """Answer with a stream's headers only: no reader, no slot."""
-    _wishes(request)
-    headers = _ignored(door, session, parse_beginning(request))
-    return web.Response(headers={**STREAM_HEADERS, **headers, **_epoch(door, session)})
+    wishes(request)
+    headers = ignored(door, session, parse_beginning(request))
+    return web.Response(headers={**STREAM_HEADERS, **headers, **epoch(lambda: door.hub.epoch_token(session))})
 
 
-def _wishes(request: web.BaseRequest) -> SubscribeOptions:
-    """Return what the query says of the stream, but for its beginning; raises for the first value that is none."""
-    return SubscribeOptions(
-        max_queued=max_queued(request),
-        anchor=switch(request, "anchor", "invalid_anchor"),
-        overflow=overflow(request),
-        coalesce=switch(request, "coalesce", "invalid_coalesce"),
-    )
+def wishes(request: web.BaseRequest) -> dict[str, Any]:
+    """Return what the query says of a stream, but for its beginning; raises for the first value that is none."""
+    return {
+        "max_queued": max_queued(request),
+        "anchor": switch(request, "anchor", "invalid_anchor"),
+        "overflow": overflow(request),
+        "coalesce": switch(request, "coalesce", "invalid_coalesce"),
+    }
 
 
-def _ignored(door: Door, session: str, beginning: Beginning) -> dict[str, str]:
+def ignored(door: Door, session: str, beginning: Beginning[Any]) -> dict[str, str]:
+    """Return the header that says why a cursor was not taken, and tell the observer."""
     if beginning.ignored is None:
         return {}
     door.hub.observer.cursor_ignored(session, beginning.ignored)
     return {"X-Cursor-Ignored": beginning.ignored}
 
 
-def _epoch(door: Door, session: str) -> dict[str, str]:
+def epoch(token: Callable[[], str]) -> dict[str, str]:
     """Return the epoch headers, none while the log has never been seen."""
     try:
-        return _epoch_headers(door.hub.epoch_token(session))
+        return _epoch_headers(token())
     except LogUnavailable:
         return {}
 

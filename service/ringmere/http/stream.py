@@ -10,7 +10,7 @@ from aiohttp.http import HttpVersion11
 
 from ringmere.core.frames import LAST_CHUNK
 from ringmere.http.protocol import GatewayProtocol
-from ringmere.hub.subscriber import Subscriber
+from ringmere.hub.lifetime import Lifetime
 
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
@@ -32,7 +32,7 @@ class SseSink:
 
     transport: str = "sse"
 
-    def __init__(self, subscriber: Subscriber, transport: asyncio.Transport, *, framed: bool, paused: bool) -> None:
+    def __init__(self, subscriber: Lifetime, transport: asyncio.Transport, *, framed: bool, paused: bool) -> None:
         self._closing: asyncio.TimerHandle | None = None
         self._subscriber = subscriber
         self._transport: asyncio.Transport | None = transport
@@ -91,7 +91,7 @@ class EventStream(web.StreamResponse):
     Whatever goes wrong before that gives the reader's slot back.
     """
 
-    def __init__(self, subscriber: Subscriber, headers: dict[str, str]) -> None:
+    def __init__(self, subscriber: Lifetime, headers: dict[str, str]) -> None:
         super().__init__(headers={**STREAM_HEADERS, **headers})
         self.force_close()
         self._subscriber = subscriber

@@ -80,9 +80,8 @@ class Many(Lifetime):
 
     @property
     def epoch_token(self) -> str:
-        """The value of ``X-Event-Epoch``: the tokens of all shards, joined by commas."""
-        log = self.hub.log
-        return ",".join(log.table(shard).token for shard in range(log.shards))
+        """The value of ``X-Event-Epoch``: the tokens of all shards."""
+        return self.hub.many.epoch_tokens()
 
     @property
     def last_id(self) -> int | str:

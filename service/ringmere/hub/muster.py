@@ -79,6 +79,10 @@ class Muster:
         """
         return await self._admit(lambda: self._matching(prefix), options, prefix)
 
+    def epoch_tokens(self) -> str:
+        """Return the value of ``X-Event-Epoch``: the tokens of all shards, joined by commas."""
+        return ",".join(self.log.table(shard).token for shard in range(self.log.shards))
+
     def check_number(self, sessions: int) -> None:
         """Raise ``TooManySessions`` when a stream may not follow so many."""
         limit = self.hub.limits.max_sessions_per_stream

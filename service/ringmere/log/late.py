@@ -35,14 +35,15 @@ RETRY_AFTER = 2.0
 class LateLog:
     """Keeps the promises of :class:`~ringmere.log.port.Log` for a log that is opened later.
 
-    ``ring_size`` and ``log_ttl`` are what the log will be opened with; ``max_event_bytes`` is a guess until
+    ``ring_size``, ``log_ttl`` and ``shards`` are what the log will be opened with; ``max_event_bytes`` is a guess until
     the server has said what it takes.
     """
 
-    def __init__(self, ring_size: int, log_ttl: float, max_event_bytes: int) -> None:
+    def __init__(self, ring_size: int, log_ttl: float, max_event_bytes: int, shards: int = 1) -> None:
         self.ring_size = ring_size
         self.log_ttl = log_ttl
         self._guess = max_event_bytes
+        self._shards = shards
         self._log: Log | None = None
         self._listener: LogListener | None = None
 
@@ -88,8 +89,8 @@ class LateLog:
 
     @property
     def shards(self) -> int:
-        """See :meth:`Log.shards`."""
-        return self._there().shards
+        """How many shards there are, or will be."""
+        return self._shards if self._log is None else self._log.shards
 
     def table(self, shard: int) -> EpochTable:
         """See :meth:`Log.table`."""

@@ -112,6 +112,7 @@ class Settings:
     write_timeout: float = _limit("write_timeout", DURATION, "readers", "A reader that takes nothing for this long is evicted.", low=0.1, high=3600)
     evict_grace: float = _limit("evict_grace", DURATION, "readers", "From an eviction to the end of the socket at the latest.", low=0.1, high=600)
     max_subscribers: int = _limit("max_subscribers", NUMBER, "readers", "Readers of one session on this instance.", low=1, high=1_000_000)
+    max_sessions_per_stream: int = _limit("max_sessions_per_stream", NUMBER, "readers", "Sessions that one stream of many follows.", low=1, high=10_000)
     max_connections: int = _limit("max_connections", NUMBER, "readers", "Readers on this instance; never more than the file limit less a reserve.", low=1, high=10_000_000)
 
     backlog_bytes_total: int = _limit("backlog_bytes_total", SIZE, "memory", "All backlogs; beyond it the largest reader is evicted.", low=1024**2, high=MAX_BYTES)
