@@ -19,18 +19,24 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Stop:
     """What SIGTERM and SIGINT ask: the first an orderly end (``asked``), the second an immediate one (``now``).
 
-    A third meets the interpreter's own handlers again and does not wait for anything.
+    A third meets the interpreter's own handlers again and does not wait for anything. SIGHUP asks for something else:
+    what an operator has changed is to be read again (``changed``).
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.now = asyncio.Event()
+        self.changed = asyncio.Event()
 
     def listen(self) -> None:
         """Take the two signals over from the interpreter, for the running loop."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self.heard)
+
+    def listen_for_changes(self) -> None:
+        """Take SIGHUP over, which would end the process."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.changed.set)
 
     def heard(self) -> None:
         """One more signal has come."""

@@ -34,6 +34,7 @@ from ringmere.log.late import LateLog
 from ringmere.log.options import ConnectOptions
 from ringmere.notify import Notifier
 from ringmere.process import Stop, calm_collector, loop_factory, raise_file_limit
+from ringmere.schemas import SchemaKeeper
 from ringmere.settings import Loaded, Settings
 from ringmere.settings.derive import coalesce_rules, connect_options, limits, log_settings, trusted_proxies
 from ringmere.settings.load import split_listen
@@ -146,6 +147,10 @@ async def run_instance(
         telemetry = Telemetry(settings.traces)
         house.push_async_callback(telemetry.close)
         bounds = limits(settings, raise_file_limit() - FILE_RESERVE)
+        schemas = SchemaKeeper(settings)
+        if settings.schemas:
+            stop.listen_for_changes()
+            house.callback(asyncio.create_task(schemas.follow(stop.changed)).cancel)
         rules = coalesce_rules(settings)
         hub = Hub(log, bounds, telemetry.observer, require_session=settings.require_session, coalesce=rules)
         telemetry.watch(hub.stats)
@@ -153,7 +158,7 @@ async def run_instance(
         entrance = await house.enter_async_context(AsyncExitStack())
 
         async def open_door() -> None:
-            door = await _open_door(settings, hub, telemetry, seat)
+            door = await _open_door(settings, hub, telemetry, seat, schemas)
             entrance.push_async_callback(door.close)
             seat.opened(hub, telemetry, door, options)
 
@@ -198,7 +203,7 @@ def _own_nats(settings: Settings) -> EmbeddedServer:
     return EmbeddedServer(Path(settings.data_dir).absolute())
 
 
-async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: Seat) -> Listener:
+async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: Seat, schemas: SchemaKeeper) -> Listener:
     def metrics(accept: str) -> Awaitable[tuple[bytes, str]]:
         return seat.metrics(telemetry, accept)
 
@@ -210,6 +215,7 @@ async def _open_door(settings: Settings, hub: Hub, telemetry: Telemetry, seat: S
         cors_origins=settings.cors_origin,
         metrics=metrics,
         readers=readers,
+        schemas=lambda: schemas.current,
         version=version("ringmere"),
         worker=seat.worker,
         trusted_proxies=trusted_proxies(settings),

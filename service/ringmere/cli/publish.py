@@ -176,7 +176,14 @@ class _Run:
                     self._count(line, refused)
             return
         rows = [{**line.event, "key": line.key} for line in batch]
-        for line, result in zip(batch, await publisher.publish_batch(self.session, rows), strict=True):
+        try:
+            results = await publisher.publish_batch(self.session, rows)
+        except Refused as refused:
+            row = refused.problem.get("index")
+            if not isinstance(row, int) or row >= len(batch):
+                raise
+            raise BadLine(f"line {batch[row].number}, the rest of its batch was not stored: {refused}") from refused
+        for line, result in zip(batch, results, strict=True):
             self._count(line, result)
 
     async def _publish(self, publisher: Publisher, line: Line) -> Published | None:

@@ -7,6 +7,8 @@
     │   ├── InvalidSessionId
     │   ├── MalformedBody       the text is not acceptable JSON
     │   ├── InvalidEvent        JSON, but not an event
+    │   │   ├── SchemaViolation     an event, but not one of its type
+    │   │   └── UnknownType
     │   ├── InvalidBatch
     │   ├── InvalidKey
     │   ├── InvalidExpectation
@@ -23,6 +25,7 @@
     │   ├── SnapshotNotFound
     │   ├── UnknownEventId      no event of the session that a state could cover
     │   ├── NewerSnapshot
+    │   ├── SchemaNotFound
     │   ├── StreamNotFound
     │   └── StreamMatches
     ├── Unavailable             try again later; carries ``retry_after`` in seconds
@@ -72,6 +75,22 @@ class InvalidEvent(InvalidInput):
     def __init__(self, detail: str, index: int | None = None) -> None:
         super().__init__(detail if index is None else f"event {index}: {detail}")
         self.index = index
+
+
+class SchemaViolation(InvalidEvent):
+    """An event whose data does not fit its type; ``pointer`` (RFC 6901, into the event) leads to the fault."""
+
+    code = "schema_violation"
+
+    def __init__(self, pointer: str, fault: str, index: int | None = None) -> None:
+        super().__init__(f"at {pointer}: {fault}", index)
+        self.pointer = pointer
+
+
+class UnknownType(InvalidEvent):
+    """An event of a type that has no schema, where each type must have one."""
+
+    code = "unknown_type"
 
 
 class InvalidBatch(InvalidInput):
@@ -163,18 +182,6 @@ class SessionNotFound(Conflict):
     code = "session_not_found"
 
 
-class StreamNotFound(Conflict):
-    """No instance has an open stream of many sessions with this id (contract 7.5)."""
-
-    code = "stream_not_found"
-
-
-class StreamMatches(Conflict):
-    """The stream follows what matches a prefix, so its sessions are not named one by one (contract 7.5)."""
-
-    code = "stream_matches"
-
-
 class SnapshotNotFound(Conflict):
     """The session has no snapshot, or one of a log that is gone (contract 10.1)."""
 
@@ -195,6 +202,24 @@ class NewerSnapshot(Conflict):
     def __init__(self, current: int) -> None:
         super().__init__(f"the stored snapshot covers everything up to {current}")
         self.current = current
+
+
+class SchemaNotFound(Conflict):
+    """No schema is known for the type."""
+
+    code = "schema_not_found"
+
+
+class StreamNotFound(Conflict):
+    """No instance has an open stream of many sessions with this id (contract 7.5)."""
+
+    code = "stream_not_found"
+
+
+class StreamMatches(Conflict):
+    """The stream follows what matches a prefix, so its sessions are not named one by one (contract 7.5)."""
+
+    code = "stream_matches"
 
 
 class Unavailable(RingmereError):

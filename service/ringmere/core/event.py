@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -85,6 +86,10 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     json: bytes
 
 
+Check = Callable[[str, Any, int | None], None]
+"""Raises ``InvalidEvent`` for data that its type may not have; takes the type, the decoded data, and the row."""
+
+
 class NotAnEvent(ValueError):
     """A stored message that is no event (contract 1.9); ``reason`` is a metric label."""
 
@@ -107,19 +112,19 @@ def check_key(key: str) -> str:
     return key
 
 
-def parse_draft(body: bytes) -> Draft:
+def parse_draft(body: bytes, check: Check | None = None) -> Draft:
     """Return the one event that ``body`` holds.
 
     Raises :class:`MalformedBody` when the text is not strict JSON, :class:`InvalidEvent` when it is not an
-    event of contract 2.1.
+    event of contract 2.1, or none that ``check`` lets pass.
     """
     value = load(body)
     if not isinstance(value, dict):
         raise MalformedBody("the body must be a JSON object, or an array of them")
-    return _draft(value, body, None)
+    return _draft(value, body, None, check)
 
 
-def parse_batch(body: bytes) -> list[Draft]:
+def parse_batch(body: bytes, check: Check | None = None) -> list[Draft]:
     """Return the events of a JSON array, checked as a whole: one bad row refuses all of them (contract 2.2)."""
     value = load(body, MAX_DEPTH + 1)
     if not isinstance(value, list):
@@ -127,7 +132,7 @@ def parse_batch(body: bytes) -> list[Draft]:
     if not 1 <= len(value) <= MAX_BATCH:
         raise InvalidBatch(f"a batch has 1 to {MAX_BATCH} events, this one has {len(value)}")
     rows = _decode_rows(body)
-    return [_draft(item, bytes(raw), index) for index, (item, raw) in enumerate(zip(value, rows, strict=True))]
+    return [_draft(item, bytes(raw), index, check) for index, (item, raw) in enumerate(zip(value, rows, strict=True))]
 
 
 def is_batch(body: bytes) -> bool:
@@ -151,7 +156,7 @@ def make_payload(type: str, data: Any, *, terminal: bool = False, meta: dict[str
         raise MalformedBody(str(error)) from error
 
 
-def _draft(value: Any, raw: bytes, index: int | None) -> Draft:
+def _draft(value: Any, raw: bytes, index: int | None, check: Check | None) -> Draft:
     """Check one decoded row against contract 2.1 and build its payload from its own bytes."""
 
     def refuse(detail: str) -> NoReturn:
@@ -166,9 +171,9 @@ def _draft(value: Any, raw: bytes, index: int | None) -> Draft:
         refuse(f"{name} is {'given by the service' if owned else 'no field of an event'}")
     if "data" not in value:
         refuse("'data' is required")
-    type_fault = _type_fault(value.get("type"))
-    if type_fault:
-        refuse(type_fault)
+    fault = type_fault(value.get("type"))
+    if fault:
+        refuse(fault)
     for name in ("originatorClientId", "promptId", "key"):
         if name in value and not isinstance(value[name], str):
             refuse(f"'{name}' must be a string")
@@ -177,12 +182,14 @@ def _draft(value: Any, raw: bytes, index: int | None) -> Draft:
     if not isinstance(value.get("terminal", False), bool):
         refuse("'terminal' must be true or false")
     key = check_key(value["key"]) if "key" in value else None
+    if check is not None:
+        check(value["type"], value["data"], index)
     stored = _decode_stored(one_line(raw))
     terminal = stored.terminal or stored.type in TERMINAL_TYPES
     return Draft(stored.type, _encode(stored), terminal, key)
 
 
-def _type_fault(value: Any) -> str | None:
+def type_fault(value: Any) -> str | None:
     """Say what is wrong with an event type, or None. It becomes an SSE field, so no line may end in it."""
     if not isinstance(value, str):
         return "'type' must be a string"
@@ -197,7 +204,7 @@ _TYPE_CACHE = 1024
 
 def _json_of_type(type: str) -> bytes:
     """Return a type that may be one as JSON, from a bounded cache: a deployment has few types."""
-    if _type_fault(type):
+    if type_fault(type):
         raise NotAnEvent("bad_type")
     found = _encode(type)
     if len(_type_json) < _TYPE_CACHE:

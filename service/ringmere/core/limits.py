@@ -16,6 +16,16 @@ MAX_MAX_QUEUED = 2048
 MAX_RING_SIZE = 1_000_000
 MAX_SHARDS = 64
 MAX_WORKERS = 64
+MAX_SCHEMAS = 1000
+MAX_SCHEMA_BYTES = 1 * MIB
+"""Files of a directory of schemas, and bytes of one."""
+MAX_FAULT_CHARS = 300
+MAX_POINTER_CHARS = 1024
+"""What an answer tells of a fault in an event's data: names in it may be of any length."""
+MAX_LISTED = 1_000_000
+"""Sessions whose names an instance lists, and keeps for a few seconds; about 100 bytes each."""
+LISTED_BYTES = 32 * MIB
+"""What may come at once of the sessions of one page of a list; NATS cuts off a connection with 64 MiB waiting."""
 MAX_TRACESTATE_CHARS = 512
 """Longest ``tracestate`` that is passed on; a longer one is left out."""
 MAX_TRACED = 8192

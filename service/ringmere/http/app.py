@@ -2,7 +2,8 @@
 
 The table is matched against the path as it came in, before any decoding: ``%2F`` or ``%2e%2e`` stays inside
 its segment, and there the allow-list of ids refuses it, the same on all routes (contract 1.7). Decoding an id
-is needed all the same: ``encodeURIComponent`` turns the ``:`` of a good one into ``%3A``.
+is needed all the same: ``encodeURIComponent`` turns the ``:`` of a good one into ``%3A``. The name of an event type
+may hold anything, also a decoded ``/``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import cors, events, health, openapi, page, publish, sessions, sse
+from ringmere.http import cors, events, health, openapi, page, publish, schemas, sessions, sse
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -22,7 +23,8 @@ from ringmere.hub.hub import Hub
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 """Called with the door, the request, and the ids of the path in their order."""
 
-ID = "{id}"
+VARIABLES: dict[str, Callable[[str], str]] = {"{id}": check_session_id, "{type}": str}
+"""Segments of a path that stand for a value, and what makes the handler's argument of it."""
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/session/{id}/events", sse.open_stream),
@@ -36,6 +38,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", "/session/{id}", sessions.close_session),
     ("GET", "/sessions", sessions.list_sessions),
     ("GET", "/readers", sessions.list_readers),
+    ("GET", "/schemas", schemas.list_schemas),
+    ("GET", "/schemas/{type}", schemas.show_schema),
     ("GET", "/livez", health.livez),
     ("GET", "/readyz", health.readyz),
     ("GET", "/healthz", health.healthz),
@@ -76,23 +80,23 @@ class App:
         return response
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        methods, ids = self._match(request.rel_url.raw_path)
+        methods, values = self._match(request.rel_url.raw_path)
         if request.method == "OPTIONS":
             return cors.options(request, _allow(methods), self.door.options.cors_origins)
         handler = methods.get(request.method)
         if handler is None:
             allow = _allow(methods)
             raise HttpProblem("method_not_allowed", f"this route has {allow}", {"Allow": allow})
-        return await handler(self.door, request, *(check_session_id(unquote(segment)) for segment in ids))
+        return await handler(self.door, request, *(take(unquote(segment)) for take, segment in values))
 
-    def _match(self, path: str) -> tuple[dict[str, Handler], list[str]]:
-        """Return the handlers of a path by method, and its raw ids."""
+    def _match(self, path: str) -> tuple[dict[str, Handler], list[tuple[Callable[[str], str], str]]]:
+        """Return the handlers of a path by method, and its raw values with what takes them."""
         root, *segments = path.split("/")
         known = [] if root or not segments else self._resources.get((segments[0], len(segments)), [])
         for template, methods in known:
             pairs = list(zip(template, segments, strict=True))
-            if all(part in (ID, segment) for part, segment in pairs):
-                return methods, [segment for part, segment in pairs if part == ID]
+            if all(part in VARIABLES or part == segment for part, segment in pairs):
+                return methods, [(VARIABLES[part], segment) for part, segment in pairs if part in VARIABLES]
         raise HttpProblem("not_found", "there is nothing at this path")
 
 

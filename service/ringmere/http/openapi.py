@@ -5,6 +5,7 @@ Written as small tables; a test holds them to the table of routes, and the codes
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -101,6 +102,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         {"add": _array(_SESSION), "drop": _array(_SESSION), "from": {"type": "string", "enum": ["live", "start"]}},
     ),
     "Changed": _object({"sessions": _array(_SESSION), "lastEventId": _TEXT, "url": _TEXT}),
+    "SchemaList": _object({"schemas": _array(_object({"type": _TEXT, "url": _TEXT})), "strict": {"type": "boolean"}}),
     "Fresh": _object({"sessionId": _SESSION}),
     "State": _object(
         {"status": _TEXT},
@@ -120,7 +122,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "status": {"type": "integer"},
             "code": {"type": "string", "enum": sorted(PROBLEMS)},
         },
-        {"detail": _TEXT},
+        {
+            "detail": _TEXT,
+            "index": {"type": "integer", "description": "the row of a batch"},
+            "pointer": {
+                "type": "string",
+                "description": "JSON pointer into the event, to what does not fit its schema",
+            },
+            "size": {"type": "integer"},
+            "limit": {"type": "integer"},
+            "lastEventId": _ID,
+        },
     ),
 }
 
@@ -164,6 +176,11 @@ _LIST_PARAMETERS = [
     _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
     _limit(DEFAULT_LIST, "page size"),
 ]
+
+_PATH_PARAMETERS = {
+    "id": _parameter("path", "id", _SESSION, "session id"),
+    "type": _parameter("path", "type", {"type": "string", "minLength": 1}, "event type"),
+}
 
 OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     # (method, path): summary, parameters, body, {status: (schema or media type, or None)}
@@ -215,6 +232,8 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "parameters": [_limit(DEFAULT_LAGGARDS, "at most so many")],
         "answers": {200: "ReaderList"},
     },
+    ("GET", "/schemas"): {"summary": "Event types whose data is checked", "answers": {200: "SchemaList"}},
+    ("GET", "/schemas/{type}"): {"summary": "The schema of one type", "answers": {200: "application/schema+json"}},
     ("GET", "/livez"): {"summary": "The process answers", "answers": {200: "State"}},
     ("GET", "/readyz"): {"summary": "New work may be sent here", "answers": {200: "State", 503: "State"}},
     ("GET", "/healthz"): {"summary": "The instance's state, always 200", "answers": {200: "State"}},
@@ -251,7 +270,7 @@ def _operation(
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    own = [_parameter("path", "id", _SESSION, "session id")] if "{id}" in path else []
+    own = [_PATH_PARAMETERS[name] for name in re.findall(r"\{(\w+)\}", path)]
     operation: dict[str, Any] = {
         "summary": summary,
         "parameters": own + (parameters or []),

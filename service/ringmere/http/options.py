@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringmere.core.limits import KIB, MIB
 from ringmere.http.client_address import Network
 from ringmere.hub.hub import Hub
+
+if TYPE_CHECKING:
+    from ringmere.core.schemas import TypeSchemas
 
 MAX_REQUEST_LINE = 8 * KIB
 """Bytes of a request line, so of a URL."""
@@ -34,6 +37,10 @@ def to_loop_handler(error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": "request failed", "exception": error})
 
 
+def no_schemas() -> None:
+    """Say that no type of event has a schema."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """Behaviour of the doors.
@@ -41,6 +48,7 @@ class HttpOptions:
     ``stream_errors`` is ``event`` (200 and one ``stream_error`` frame) or ``status`` (503/429), contract 3.10.
     ``metrics`` renders the body of ``/metrics`` and its content type for an ``Accept`` header; None leaves the route
     out. ``readers`` gives the readers furthest behind, of all processes that share the address; None: of this one.
+    ``schemas`` gives the schemas of event types that are in force, None when nothing is checked (contract 2.10).
     ``report`` is called with every error that nobody expected. ``worker`` is the number of this process among those
     that share the address, None when it is alone. ``trusted_proxies`` are believed when they name the client
     they speak for.
@@ -50,6 +58,7 @@ class HttpOptions:
     cors_origins: tuple[str, ...] = ()
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     readers: Callable[[int], Awaitable[list[dict[str, Any]]]] | None = None
+    schemas: Callable[[], TypeSchemas | None] = no_schemas
     report: Callable[[BaseException], None] = to_loop_handler
     version: str = "0"
     worker: int | None = None

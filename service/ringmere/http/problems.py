@@ -18,6 +18,7 @@ from ringmere.core.errors import (
     InvalidEvent,
     NewerSnapshot,
     RingmereError,
+    SchemaViolation,
     Unavailable,
     WrongLastEventId,
 )
@@ -53,6 +54,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_match": (400, "Invalid match"),
     "invalid_snapshot": (422, "Invalid snapshot"),
     "snapshot_too_large": (413, "Too large"),
+    "schema_violation": (422, "The data does not fit the type"),
+    "unknown_type": (422, "The type has no schema"),
     "event_too_large": (413, "Too large"),
     "too_many_sessions": (413, "Too many sessions for one stream"),
     "match_too_broad": (413, "Too many sessions match"),
@@ -62,6 +65,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "wrong_last_event_id": (409, "The session has moved on"),
     "key_reused": (422, "Idempotency key reused for another body"),
     "session_not_found": (404, "No such session"),
+    "schema_not_found": (404, "No such schema"),
     "snapshot_not_found": (404, "No such snapshot"),
     "unknown_event_id": (409, "No event that a state can cover"),
     "newer_snapshot": (409, "The stored snapshot covers more"),
@@ -123,6 +127,7 @@ def _members(error: RingmereError) -> dict[str, Any]:
         return {"lastEventId": error.current}
     if isinstance(error, EventTooLarge):
         return {"size": error.size, "limit": error.limit}
-    if isinstance(error, InvalidEvent) and error.index is not None:
-        return {"index": error.index}
+    if isinstance(error, InvalidEvent):
+        row = {} if error.index is None else {"index": error.index}
+        return {**row, "pointer": error.pointer} if isinstance(error, SchemaViolation) else row
     return {}

@@ -39,10 +39,12 @@ async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Res
     # What asks for more than to be seen is never sent without being stored.
     may_degrade = _degraded(request) and expected is None and not atomic
     trace = trace_of(door, request)
+    schemas = door.options.schemas()
+    check = schemas.check if schemas is not None else None
     async with json_body(door, request) as body:
         if is_batch(body):
-            return await _batch(door, session, parse_batch(body), key, atomic, expected, may_degrade, trace)
-        draft = _keyed(parse_draft(body), key)
+            return await _batch(door, session, parse_batch(body, check), key, atomic, expected, may_degrade, trace)
+        draft = _keyed(parse_draft(body, check), key)
         _check_size(door, draft)
         if may_degrade and await door.hub.publish_degraded(session, [draft], trace):
             return json_response(DEGRADED, 202)

@@ -110,5 +110,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise SettingError(
             "--embedded: the embedded NATS server has its own address; leave out --nats-url and --nats-context"
         )
+    if values["schemas_strict"] and not values["schemas"]:
+        raise SettingError("--schemas-strict: there are no types without --schemas")
     if bool(values["nats_tls_cert"]) != bool(values["nats_tls_key"]):
         raise SettingError("--nats-tls-cert and --nats-tls-key go together")

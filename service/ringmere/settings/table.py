@@ -96,6 +96,8 @@ class Settings:
     breaker_window: float = _limit("breaker_window", DURATION, "log", "A failure that comes later than this after the one before begins a new row.", low=0.1, high=DAY)
     breaker_pause: float = _limit("breaker_pause", DURATION, "log", "Interval of the probes that find out whether the log stores again.", low=0.1, high=3600)
 
+    schemas: str = _row(TEXT, "", "http", "Directory with a JSON Schema for each event type that is checked; SIGHUP reads it again.")
+    schemas_strict: bool = _row(SWITCH, False, "http", "Refuse events of a type that has no schema.")
     require_session: bool = _row(SWITCH, False, "http", "Answer 404 for a stream of an unknown session.")
     stream_errors: str = _row(TEXT, "event", "http", "How a stream says that it cannot start now: 200 and an event, or 503/429.", choices=("event", "status"))
     cors_origin: tuple[str, ...] = _row(WORDS, (), "http", "Origins that browsers may call from; none by default.")

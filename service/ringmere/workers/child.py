@@ -15,7 +15,7 @@ from typing import Any
 from ringmere.core.errors import StartRefused, StreamShapeDiffers
 from ringmere.embedded import die_with
 from ringmere.telemetry.merge import Family
-from ringmere.workers.control import Ask, Assignment, Line, Message, Opened, Ready, Refused, Scrape, Snapshot
+from ringmere.workers.control import Ask, Assignment, Line, Message, Opened, Ready, Refused, Reread, Scrape, Snapshot
 
 ANSWER_TIMEOUT = 1.0
 """Seconds that a scrape waits for a worker; then its last snapshot counts."""
@@ -81,6 +81,11 @@ class Child:
         done, _ = await asyncio.wait({answer}, timeout=ANSWER_TIMEOUT)
         self._answers.pop(number, None)
         return answer.result() if done else []
+
+    def reread(self) -> None:
+        """Have it read again what has changed; no signal, which would kill it before it listens."""
+        if self.line is not None:
+            self.line.send(Reread())
 
     @property
     def running(self) -> bool:

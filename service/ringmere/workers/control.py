@@ -52,6 +52,10 @@ class Page(msgspec.Struct, tag="page"):
     content_type: str
 
 
+class Reread(msgspec.Struct, tag="reread"):
+    """Parent: read again what the operator has changed."""
+
+
 class Opened(msgspec.Struct, tag="opened"):
     """Worker: the door is open."""
 
@@ -84,7 +88,7 @@ class Scrape(msgspec.Struct, tag="scrape"):
     readers: int = 0
 
 
-Message = Assignment | Ask | Page | Opened | Ready | Refused | Snapshot | Scrape
+Message = Assignment | Ask | Page | Reread | Opened | Ready | Refused | Snapshot | Scrape
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode

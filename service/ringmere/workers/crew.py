@@ -78,6 +78,14 @@ class Crew:
         """Wait for what makes serving impossible and raise it: ``StartRefused``."""
         await asyncio.shield(self._refusal)
 
+    async def pass_on(self, changed: asyncio.Event) -> None:
+        """Tell all workers each time that ``changed`` is set, for ever. One that starts later reads what there is."""
+        while True:
+            await changed.wait()
+            changed.clear()
+            for worker in self._workers.values():
+                worker.reread()
+
     async def drain(self, stop: Stop) -> None:
         """Let all workers say goodbye; ``stop.now`` ends them at once. Raises :class:`WorkersFailed`."""
         self._stop()

@@ -51,6 +51,8 @@ async def supervise(loaded: Loaded, environ: Mapping[str, str], say: Callable[[s
     stop = Stop()
     async with AsyncExitStack() as house:
         stop.listen()
+        if settings.schemas:
+            stop.listen_for_changes()
         notifier = await watched(environ, house)
         nats = await start_nats(settings, house)
         nats_url = nats.url if nats else None
@@ -62,6 +64,7 @@ async def supervise(loaded: Loaded, environ: Mapping[str, str], say: Callable[[s
         house.push_async_callback(crew.kill)
         crew.start()
         house.callback(asyncio.create_task(crew.watch()).cancel)
+        house.callback(asyncio.create_task(crew.pass_on(stop.changed)).cancel)
         greet = _greet(crew, notifier, options, (host, port), loaded, say, loop_name)
         house.callback(asyncio.create_task(greet).cancel)
         await until_told(stop, crew.trouble(), nats)

@@ -22,7 +22,7 @@ from ringmere.serve import Seat, run_instance
 from ringmere.settings.derive import connect_options
 from ringmere.telemetry import Telemetry
 from ringmere.telemetry.logs import configure
-from ringmere.workers.control import Ask, Assignment, Line, Opened, Page, Ready, Refused, Scrape, Snapshot
+from ringmere.workers.control import Ask, Assignment, Line, Opened, Page, Ready, Refused, Reread, Scrape, Snapshot
 
 SCRAPE_TIMEOUT = 5.0
 """Seconds that a scrape waits for the parent, who waits less for the other workers."""
@@ -78,11 +78,13 @@ class SharedSeat(Seat):
         finally:
             del self._pages[number]
 
-    async def obey(self) -> None:
-        """Answer the parent until it is gone."""
+    async def obey(self, stop: Stop) -> None:
+        """Answer the parent until it is gone; ``stop`` also takes what it has to say about changes."""
         while (message := await self._line.receive()) is not None:
             if isinstance(message, Ask):
                 self._answer(message)
+            elif isinstance(message, Reread):
+                stop.changed.set()
             elif isinstance(message, Page) and message.number in self._pages:
                 page = self._pages[message.number]
                 if not page.done():
@@ -137,7 +139,7 @@ async def work(end: socket.socket) -> int:
 
 async def _end_with(seat: SharedSeat, stop: Stop) -> None:
     """End at once when the parent is gone: nobody would restart this worker or merge its numbers."""
-    await seat.obey()
+    await seat.obey(stop)
     stop.asked.set()
     stop.now.set()
 
