@@ -83,7 +83,7 @@ class Settings:
     head_ttl: float = _row(DURATION, 7 * DAY, "log", "How long the last id of a session is known after its events have expired.", low=1, high=3660 * DAY, zero="off")
     shards: int = _row(NUMBER, 1, "log", "Streams that the sessions are spread over; fixed at birth.", low=1, high=MAX_SHARDS)
     replicas: int = _row(NUMBER, 1, "log", "Copies of each stream in the NATS cluster.", low=1, high=5)
-    max_bytes: int = _row(SIZE, 0, "log", "Disk that one shard may take.", low=1024**2, high=MAX_BYTES, zero="80 % of the store, shared by the shards")
+    max_bytes: int = _row(SIZE, 0, "log", "Disk that the event streams of all shards may take together, per copy.", low=1024**2, high=MAX_BYTES, zero="80 % of the store, shared by the shards")
     max_event_bytes: int = _row(SIZE, 0, "log", "Largest event.", low=1024, high=64 * 1024**2, zero="what NATS takes less 64KiB")
     max_snapshot_bytes: int = _row(SIZE, 0, "log", "Largest state of a snapshot.", low=1024, high=64 * 1024**2, zero="what NATS takes less 64KiB")
     snapshot_bytes: int = _row(SIZE, 0, "log", "Disk that all snapshots may take; the oldest make room.", low=1024**2, high=MAX_BYTES, zero="1/16 of what events ask for")
