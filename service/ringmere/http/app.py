@@ -23,7 +23,8 @@ from ringmere.hub.hub import Hub
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 """Called with the door, the request, and the ids of the path in their order."""
 
-VARIABLES: dict[str, Callable[[str], str]] = {"{id}": check_session_id, "{type}": str}
+ID = "{id}"
+VARIABLES: dict[str, Callable[[str], str]] = {ID: check_session_id, "{type}": str}
 """Segments of a path that stand for a value, and what makes the handler's argument of it."""
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
