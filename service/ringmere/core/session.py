@@ -7,7 +7,9 @@ import secrets
 
 from ringmere.core.errors import InvalidSessionId
 
-_SESSION_ID = re.compile(r"[A-Za-z0-9_:@~=-]{1,128}")
+SESSION_ID = "[A-Za-z0-9_:@~=-]{1,128}"
+"""A session (or task) id as a regular expression."""
+_SESSION_ID = re.compile(SESSION_ID)
 
 
 def check_session_id(text: str) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ringmere.core.errors import SessionNotFound
 from ringmere.log.port import Log, SessionState
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
+    from ringmere.hub.hub import Hub
     from ringmere.hub.lifetime import Lifetime
 
+PIPELINE = 16
+"""Sessions of a page described at once."""
 FENCE_PAGE = 1
 """Bytes asked for when only the message behind the fence is of interest: a page has at least one message."""
 
@@ -43,7 +48,25 @@ async def describe_session(log: Log, state: SessionState) -> dict[str, Any]:
 async def list_sessions(log: Log, prefix: str, after: str, limit: int) -> SessionList:
     """Return a page of sessions in order of their ids."""
     page = await log.sessions(prefix, after, limit)
-    return SessionList([await describe_session(log, state) for state in page.sessions], page.next)
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(page.sessions), PIPELINE):
+        part = page.sessions[start : start + PIPELINE]
+        rows += await asyncio.gather(*(describe_session(log, state) for state in part))
+    return SessionList(rows, page.next)
+
+
+async def show_session(hub: Hub, session: str, channel: Channel | None) -> dict[str, Any]:
+    """Return one session's state, what its snapshot reaches to, and its readers here; raises ``SessionNotFound``."""
+    state = await hub.log.session(session)
+    found = await hub.snapshots.look(session)
+    readers = describe_readers(channel) if channel is not None else []
+    if state is None and found is None and not readers:
+        raise SessionNotFound(f"session {session} is unknown")
+    row = await describe_session(hub.log, state) if state is not None else {"sessionId": session, "events": 0}
+    if found is not None:
+        updated_at = found.snapshot.updated_ns // 1_000_000
+        row["snapshot"] = {"lastEventId": found.id, "final": found.final, "updatedAt": updated_at}
+    return {**row, "readers": readers}
 
 
 def describe_readers(channel: Channel) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ class JetStreamLog(Across):
         self._epochs = Epochs(connection, settings)
         self._purges = Purges(connection, settings)
         self._leader = Leader(connection, settings.timeout)
-        self._listing = Listing(self._leader, self._places)
+        self._listing = Listing(self._leader, self._places, lambda: self.max_event_bytes)
         direct = DirectReader(connection, settings.timeout)
         self._reader: Reader = direct
         if settings.reader == "consumer":
@@ -278,6 +278,7 @@ class JetStreamLog(Across):
     async def close(self) -> None:
         """Release everything."""
         await self._copies.close()
+        self._listing.close()
         self._degraded.close()
         if self._consumers is not None:
             await self._consumers.close()

@@ -54,14 +54,33 @@ class _InfoAnswer(msgspec.Struct):
     state: StreamState | None = None
     config: _Config | None = None
     error: Fault | None = None
+
+
+class _Subjects(msgspec.Struct):
+    subjects: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _SubjectsAnswer(msgspec.Struct):
+    state: _Subjects | None = None
+    error: Fault | None = None
     total: int = 0
-    offset: int = 0
     limit: int = 0
 
 
 class _PurgeAnswer(msgspec.Struct):
     success: bool = False
     error: Fault | None = None
+
+
+class SubjectPage(NamedTuple):
+    """Some of a stream's subjects as JetStream writes them: a JSON object of subjects and counts, by subject.
+
+    It is left undecoded, since it can be megabytes. ``total`` is how many there are, ``limit`` how many a page has.
+    """
+
+    subjects: msgspec.Raw
+    total: int
+    limit: int
 
 
 class Found(NamedTuple):
@@ -73,6 +92,7 @@ class Found(NamedTuple):
 
 _decode_message = msgspec.json.Decoder(_MessageAnswer).decode
 _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
+_decode_subjects = msgspec.json.Decoder(_SubjectsAnswer).decode
 _decode_purge = msgspec.json.Decoder(_PurgeAnswer).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -111,27 +131,21 @@ class Leader:
     async def state(self, stream: str, subject: str | None = None) -> StreamState:
         """Return the stream's bounds, with the count of ``subject``'s messages when it is given."""
         body = {"subjects_filter": subject} if subject else None
-        return (await self._info(stream, body))[0]
-
-    async def subjects(self, stream: str, subject_filter: str) -> dict[str, int]:
-        """Return all subjects that match, with their message counts, however many pages that takes."""
-        found: dict[str, int] = {}
-        offset = 0
-        while True:
-            state, answer = await self._info(stream, {"subjects_filter": subject_filter, "offset": offset})
-            page = state.subjects or {}
-            found.update(page)
-            offset += len(page)
-            if not page or offset >= answer.total:
-                return found
-
-    async def _info(self, stream: str, body: Any) -> tuple[StreamState, _InfoAnswer]:
         answer = decode(_decode_info, await self.call(f"STREAM.INFO.{stream}", body))
         if answer.state is None:
             raise refused(answer.error)
         metadata = answer.config.metadata if answer.config is not None else None
         answer.state.ring_from = int((metadata or {}).get(RING_FROM, 0))
-        return answer.state, answer
+        state: StreamState = answer.state
+        return state
+
+    async def subjects(self, stream: str, subject_filter: str, offset: int) -> SubjectPage:
+        """Return the subjects that match from the ``offset``-th on, in their order, as many as a page has."""
+        body = {"subjects_filter": subject_filter, "offset": offset}
+        answer = decode(_decode_subjects, await self.call(f"STREAM.INFO.{stream}", body))
+        if answer.state is None:
+            raise refused(answer.error)
+        return SubjectPage(answer.state.subjects, answer.total, answer.limit)
 
     async def _message(self, stream: str, body: Any) -> Found | None:
         answer = decode(_decode_message, await self.call(f"STREAM.MSG.GET.{stream}", body))

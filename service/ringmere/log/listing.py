@@ -1,47 +1,47 @@
-"""Lists of sessions, out of the subjects that a stream counts."""
+"""Lists of sessions, a page at a time."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringmere.core.event import is_terminal
-from ringmere.core.session import is_session_id
+from ringmere.core.limits import LISTED_BYTES
 from ringmere.log.leader import Found, Leader
+from ringmere.log.names import Names, choose
 from ringmere.log.places import Place, Places
 from ringmere.log.port import SessionPage, SessionState
 
-NAMES_AGE = 5.0
-"""Seconds that the names found for a first page serve the pages after it."""
 PIPELINE = 64
-"""Sessions of a page looked at at once."""
+"""Sessions of a page looked at at once, at the most."""
+ANSWERS = 3
+"""Times the largest event that the answers about one session take: its first and its last event, in base64."""
 
 
 class Listing:
-    """Lists sessions of all shards.
+    """Lists sessions of all shards; ``largest`` tells the size in bytes that an event has at most.
 
-    A page is as fresh as its reads; which sessions there are is asked anew for a first page only, since the
-    names of 100,000 sessions cost the server a tenth of a second.
+    A page is as fresh as its reads. Which sessions there are is asked anew for a first page; the pages after it read
+    the names that were found then, or some seconds ago by somebody else. So a session that is there all the time is
+    in exactly one page of a walk, whatever comes and goes meanwhile.
     """
 
-    def __init__(self, leader: Leader, places: Places) -> None:
+    def __init__(self, leader: Leader, places: Places, largest: Callable[[], int]) -> None:
         self._leader = leader
         self._places = places
-        self._loop = asyncio.get_running_loop()
-        self._names: list[str] = []
-        self._names_until = 0.0
+        self._largest = largest
+        self._names = Names(leader, places)
 
     async def page(self, prefix: str, after: str, limit: int) -> SessionPage:
         """Return at most ``limit`` sessions, ids greater than ``after``, that have messages stored."""
-        names = await self._all_names(fresh=not after)
-        chosen = _choose(names, prefix, after, limit + 1)
+        names = await (self._names.recent() if after else self._names.fresh())
+        chosen = choose(names, prefix, after, limit + 1)
         states = await self._states(chosen[:limit])
         return SessionPage(states, chosen[limit - 1] if len(chosen) > limit else None)
 
     async def names(self, prefix: str, limit: int) -> list[str]:
         """Return the ids of sessions that have messages stored, ascending, at most ``limit``."""
-        return _choose(await self._all_names(fresh=True), prefix, "", limit)
+        return choose(await self._names.fresh(), prefix, "", limit)
 
     async def session(self, place: Place) -> SessionState | None:
         """Return one session's state, None when nothing is stored."""
@@ -53,40 +53,19 @@ class Listing:
         stored = (state.subjects or {}).get(place.subject, 0)
         return _state(place, first, last, stored)
 
-    async def _all_names(self, *, fresh: bool) -> list[str]:
-        if fresh or self._loop.time() >= self._names_until:
-            names: set[str] = set()
-            for stream, every in self._places.streams():
-                subjects = await self._leader.subjects(stream, every)
-                names.update(subject.rsplit(".", 1)[1] for subject in subjects)
-            self._names = sorted(names)
-            self._names_until = self._loop.time() + NAMES_AGE
-            self._loop.call_later(NAMES_AGE, self._forget)
-        return self._names
-
-    def _forget(self) -> None:
-        if self._loop.time() >= self._names_until:
-            self._names = []
+    def close(self) -> None:
+        """End what nobody waits for any more."""
+        self._names.close()
 
     async def _states(self, names: Sequence[str]) -> list[SessionState]:
+        """Look at sessions, so many at once that the server's answers never fill the connection that all share."""
         found: list[SessionState] = []
-        for start in range(0, len(names), PIPELINE):
-            places = [self._places.of(name) for name in names[start : start + PIPELINE]]
+        pipeline = max(1, min(PIPELINE, LISTED_BYTES // (ANSWERS * max(1, self._largest()))))
+        for start in range(0, len(names), pipeline):
+            places = [self._places.of(name) for name in names[start : start + pipeline]]
             states = await asyncio.gather(*(self.session(place) for place in places))
             found += [state for state in states if state is not None]
         return found
-
-
-def _choose(names: list[str], prefix: str, after: str, count: int) -> list[str]:
-    """Return the first names behind ``after``; what a direct publisher stored under no session id is none."""
-    chosen: list[str] = []
-    for index in range(max(bisect_right(names, after), bisect_left(names, prefix)), len(names)):
-        name = names[index]
-        if len(chosen) == count or not name.startswith(prefix):
-            break
-        if is_session_id(name):
-            chosen.append(name)
-    return chosen
 
 
 def _state(place: Place, first: Found | None, last: Found | None, stored: int) -> SessionState | None:
