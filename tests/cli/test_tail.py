@@ -96,3 +96,21 @@ async def test_it_resumes_by_itself_when_the_gateway_is_killed_and_comes_back(tm
             while len(seen) < 10:
                 seen += [line["id"] for line in await json_lines(process, 1) if "id" in line]
             assert seen == ids
+
+
+async def test_several_sessions_are_followed_on_one_connection_and_named(server: str) -> None:
+    for name in ("many-a", "many-b"):
+        await fill(server, name, 2)
+    done = await ringmere("tail", "many-a", "many-b", "--from", "start", "--count", "4", "--json", server=server)
+    assert sorted((line["sessionId"], line["data"]) for line in done.lines) == [
+        ("many-a", 0), ("many-a", 1), ("many-b", 0), ("many-b", 1),
+    ]  # fmt: skip
+    shown = await ringmere("tail", "--match", "many-*", "--from", "start", "--count", "4", server=server)
+    assert sorted(line.split()[1] for line in shown.out.splitlines()) == ["many-a"] * 2 + ["many-b"] * 2
+
+
+async def test_nothing_to_follow_is_a_mistake(server: str) -> None:
+    for words in ([], ["a", "--match", "b*"], ["a", "b", "--from", "x"]):
+        done = await ringmere("tail", *words, server=server)
+        assert done.code != 0
+        assert done.err

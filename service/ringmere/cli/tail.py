@@ -1,4 +1,4 @@
-"""``ringmere tail``: follow a session in a terminal, through restarts and lost connections."""
+"""``ringmere tail``: follow sessions in a terminal, through restarts and lost connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rich.text import Text
 
 from ringmere.cli.clock import time_of_day
 from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
-from ringmere.client.stream import Connected, Control, Event, Waiting, follow
+from ringmere.client.many import follow_many
+from ringmere.client.stream import Connected, Control, Event, Stream, Waiting, follow
 from ringmere.core.cursor import parse_cursor
 from ringmere.core.errors import InvalidParameter
 
@@ -24,7 +25,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def tail(
-    session: Annotated[str, typer.Argument(help="The session to follow.")],
+    sessions: Annotated[list[str] | None, typer.Argument(help="The session to follow, or several.")] = None,
+    match: Annotated[
+        str | None, typer.Option("--match", metavar="PREFIX*", help="Follow all sessions whose id begins so.")
+    ] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="start|live|ID", help="The whole ring, what comes, or behind an id.")
     ] = "live",
@@ -32,11 +36,21 @@ def tail(
     server: Server = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Follow a session until it is closed. A lost connection is taken up again where it broke."""
-    start = _start(begin)
-    printer: Callable[[Event | Control], None] = _json_line if as_json else _Lines(Console(soft_wrap=True))
+    """Follow a session until it is closed, or several on one connection.
+
+    A lost connection is taken up again where it broke.
+    """
+    named = sessions or []
+    many = match is not None or len(named) > 1
+    printer: Callable[[Event | Control], None] = _json_line if as_json else _Lines(Console(soft_wrap=True), many=many)
+
+    def stream() -> Stream:
+        if many or not named:
+            return follow_many(server, *named, match=match, from_=begin, on_state=_tell)
+        return follow(server, named[0], _start(begin), on_state=_tell)
+
     try:
-        asyncio.run(_follow(server, session, start, count, printer))
+        asyncio.run(_follow(stream, count, printer))
     except KeyboardInterrupt:
         # The ordinary way to leave a stream that has no end.
         print(file=sys.stderr)
@@ -53,15 +67,9 @@ def _start(text: str) -> int | Literal["live", "start"]:
     return cursor
 
 
-async def _follow(
-    server: str,
-    session: str,
-    start: int | Literal["live", "start"],
-    count: int,
-    show: Callable[[Event | Control], None],
-) -> None:
+async def _follow(make: Callable[[], Stream], count: int, show: Callable[[Event | Control], None]) -> None:
     seen = 0
-    async with follow(server, session, start, on_state=_tell) as stream:
+    async with make() as stream:
         async for item in stream:
             show(item)
             seen += isinstance(item, Event)
@@ -84,14 +92,17 @@ def _json_line(item: Event | Control) -> None:
 
 
 class _Lines:
-    """Prints one line an item: time, id, type, data; data is cut to the terminal's width."""
+    """Prints one line an item: time, id, type, data, of ``many`` sessions with theirs; cut to the terminal's width."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, many: bool = False) -> None:
         self._console = console
+        self._many = many
 
     def __call__(self, item: Event | Control) -> None:
         line = Text()
         line.append(f"{time_of_day(_stamp(item.envelope))}  ", style="dim")
+        if self._many:
+            line.append(f"{item.session or '–':<16}  ", style="green")
         if isinstance(item, Event):
             line.append(f"{item.id:>8}  ", style="cyan")
             line.append(item.type, style="bold red" if item.terminal else "bold")

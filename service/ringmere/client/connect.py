@@ -39,20 +39,24 @@ class Options:
 class Position:
     """Where to go on: the newest cursor, and the epoch token it came with (contract 1.3)."""
 
-    cursor: int | None
+    cursor: int | str | None
     epoch: str | None = None
     from_start: bool = False
 
 
 @dataclass(slots=True)
 class Connection:
-    """One open response and its decoder. ``start_id`` is the point a live-only stream begins at."""
+    """One open response and its decoder.
+
+    ``start_id`` is the point a live-only stream begins at, ``start`` the same as it is written.
+    """
 
     response: aiohttp.ClientResponse
     decoder: Decoder
     opened_at: float
     epoch: str | None
     start_id: int | None
+    start: str
     stream_id: str | None
 
     async def read(self, silence: float) -> bytes:
@@ -69,7 +73,9 @@ class NotNow(Exception):
         self.floor = floor
 
 
-async def connect(http: aiohttp.ClientSession, options: Options, position: Position) -> Connection | None:
+async def connect(
+    http: aiohttp.ClientSession, options: Options, position: Position, query: Mapping[str, str] | None = None
+) -> Connection | None:
     """Ask for the stream at ``position``; None when the session is closed and all of it was read (204).
 
     Raises :class:`NotNow` when another try makes sense, :class:`~ringmere.client.errors.Refused` for a
@@ -77,7 +83,7 @@ async def connect(http: aiohttp.ClientSession, options: Options, position: Posit
     """
     try:
         async with asyncio.timeout(options.connect_timeout):
-            return await _request(http, options, position)
+            return await _request(http, options, position, query or {})
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise ClientError(f"no address of a gateway: {error}") from error
     except TimeoutError as error:
@@ -86,11 +92,13 @@ async def connect(http: aiohttp.ClientSession, options: Options, position: Posit
         raise NotNow(str(error) or type(error).__name__) from error
 
 
-async def _request(http: aiohttp.ClientSession, options: Options, position: Position) -> Connection | None:
+async def _request(
+    http: aiohttp.ClientSession, options: Options, position: Position, query: Mapping[str, str]
+) -> Connection | None:
     response = await http.get(
         options.address,
         headers=_headers(options, position),
-        params={**options.params, **({"from": "start"} if position.from_start else {})},
+        params={**options.params, **query, **({"from": "start"} if position.from_start else {})},
         timeout=_NO_TOTAL,
     )
     opened = False
@@ -135,5 +143,6 @@ def _connection(response: aiohttp.ClientResponse, options: Options) -> Connectio
         opened_at=time.monotonic(),
         epoch=headers.get("X-Event-Epoch"),
         start_id=parse_cursor(headers.get("X-Start-Event-Id", "")),
+        start=headers.get("X-Start-Event-Id", ""),
         stream_id=headers.get("X-Stream-Id"),
     )

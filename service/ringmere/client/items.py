@@ -31,6 +31,11 @@ class Event(NamedTuple):
     in_sync: bool = True
 
     @property
+    def session(self) -> str | None:
+        """The session it is of, on a stream of many (contract 7.1)."""
+        return self.envelope.get("sessionId")
+
+    @property
     def terminal(self) -> bool:
         """Whether the session is closed by this event, unless a later one reopens it (contract 2.9)."""
         return self.envelope.get("terminal") is True or self.type in TERMINAL_TYPES
@@ -45,6 +50,11 @@ class Control(NamedTuple):
     type: str
     data: dict[str, Any]
     envelope: dict[str, Any]
+
+    @property
+    def session(self) -> str | None:
+        """The session it is about, on a stream of many; None when it is about the stream."""
+        return self.envelope.get("sessionId", self.data.get("sessionId"))
 
     @property
     def degraded(self) -> bool:
@@ -66,7 +76,7 @@ class Connected(NamedTuple):
     """A stream is open. ``cursor`` is what was asked for; ``attempt`` counts connections from 1."""
 
     attempt: int
-    cursor: int | None
+    cursor: int | str | None
     stream_id: str | None
 
 

@@ -1,4 +1,4 @@
-"""Ask a gateway which sessions it keeps (contract 10.4)."""
+"""Ask a gateway which sessions it keeps; have one closed or purged (contract 10.4)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,31 @@ async def show_session(url: str, session: str, *, headers: Mapping[str, str] | N
     check_session_id(session)
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as http:
         return await get(http, f"{url.rstrip('/')}/session/{session}", {})
+
+
+async def close_session(url: str, session: str, *, headers: Mapping[str, str] | None = None) -> None:
+    """Publish ``session_closed``; raises as :func:`list_sessions` does, ``maybe_done`` when nobody knows."""
+    await _delete(url, session, {}, headers)
+
+
+async def purge_session(url: str, session: str, *, headers: Mapping[str, str] | None = None) -> None:
+    """Remove all that is stored of a session; the same again is safe. Raises as :func:`close_session` does."""
+    await _delete(url, session, {"purge": "1"}, headers)
+
+
+async def _delete(url: str, session: str, params: Mapping[str, str], headers: Mapping[str, str] | None) -> None:
+    address = f"{url.rstrip('/')}/session/{check_session_id(session)}"
+    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as http:
+        try:
+            async with http.delete(address, params=params) as response:
+                body = await response.read()
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise ClientError(f"no address of a gateway: {error}") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            asked = not isinstance(error, aiohttp.ClientConnectorError)
+            raise Unreachable(str(error) or type(error).__name__, maybe_done=asked) from error
+    if response.status != 204:
+        raise refusal(response.status, body)
 
 
 async def get(http: aiohttp.ClientSession, address: str, params: Mapping[str, str]) -> dict[str, Any]:

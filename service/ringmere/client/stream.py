@@ -128,7 +128,7 @@ class Stream:
         self._closing = False
 
     @property
-    def last_id(self) -> int | None:
+    def last_id(self) -> int | str | None:
         """The cursor: the id of the event handed over last, or the point where a live stream began."""
         return self._position.cursor
 
@@ -156,7 +156,8 @@ class Stream:
                 if self.ended:
                     raise StopAsyncIteration
                 await self._advance()
-            return self._hand_over(item_of(self._messages.popleft()))
+            message = self._messages.popleft()
+            return self._hand_over(item_of(message), message.last_id)
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -194,7 +195,7 @@ class Stream:
         self._attempts += 1
         asked = self._position
         try:
-            connection = await connect(self._http, self._options, asked)
+            connection = await connect(self._http, self._options, asked, self._query())
         except NotNow as error:
             self._waits.ask_once(error.floor)
             self._drop(str(error))
@@ -205,8 +206,9 @@ class Stream:
         self._connection = connection
         self._closing = False
         self._tell(Connected(self._attempts, asked.cursor, connection.stream_id))
-        if asked.cursor is None and not asked.from_start and connection.start_id is not None:
-            self._position = Position(connection.start_id, connection.epoch)
+        start = self._cursor(connection.start)
+        if asked.cursor is None and not asked.from_start and start is not None:
+            self._position = Position(start, connection.epoch)
 
     async def _read(self, connection: Connection) -> None:
         silence = SILENT_HEARTBEATS * self._options.heartbeat
@@ -230,8 +232,16 @@ class Stream:
         if connection.decoder.retry_ms is not None:
             self._waits.set_retry(connection.decoder.retry_ms / 1000)
 
-    def _hand_over(self, item: Event | Control) -> Event | Control:
-        """Move the cursor and the latch by an item that the user gets now."""
+    def _query(self) -> dict[str, str]:
+        """Return query parameters that may differ from one connection to the next."""
+        return {}
+
+    def _cursor(self, text: str) -> int | str | None:
+        """Return the cursor that a text of the gateway's spells, None when it is none."""
+        return parse_cursor(text)
+
+    def _hand_over(self, item: Event | Control, last_id: str) -> Event | Control:
+        """Move the cursor and the latch by an item that the user gets now; ``last_id`` is the id line it came under."""
         if isinstance(item, Event):
             epoch = self._connection.epoch if self._connection else self._position.epoch
             self._position = Position(item.id, epoch)
@@ -253,7 +263,7 @@ class Stream:
         if connection is not None:
             if time.monotonic() - connection.opened_at >= self._options.heartbeat:
                 self._waits.progress()
-            anchor = parse_cursor(connection.decoder.last_id)
+            anchor = self._cursor(connection.decoder.last_id)
             if anchor is not None:
                 self._position = Position(anchor, connection.epoch)
         self._disconnect()

@@ -25,13 +25,15 @@ class Attachment:
     channel hands out to it, ``pending`` counts events that wait in the merge.
     """
 
-    __slots__ = ("channel", "last_id", "last_seq", "live", "many", "pending", "shard", "start")
+    __slots__ = ("channel", "given", "last_id", "last_seq", "live", "many", "pending", "shard", "start")
 
     def __init__(self, channel: Channel, many: Many, shard: int, start: int) -> None:
         self.channel = channel
         self.many = many
         self.shard = shard
         self.start = start
+        self.given = 0
+        """Events that were accepted for the stream."""
         self.last_id = 0
         self.last_seq = 0
         self.live = False
@@ -70,11 +72,13 @@ class Attachment:
 
     def accepted(self, seq: int) -> None:
         """An event of the session was written or queued."""
+        self.given += 1
         self.last_seq = seq
         self.last_id = self.channel.id_of(seq)
 
     def take_back(self, last_seq: int, last_id: int) -> None:
         """An event that was only queued was not accepted after all."""
+        self.given -= 1
         self.last_seq, self.last_id = last_seq, last_id
         self.pending += 1
 

@@ -75,8 +75,10 @@ class Course:
         What is on its way already goes on from where it has come to.
         """
         self._cancel()
-        for gather in self.gathers:
-            sources = {**sources, **gather.sources}
+        for gather in self._beside:
+            sources = {**sources, **{session: source.again() for session, source in gather.sources.items()}}
+        if self.whole is not None:
+            sources = {**sources, **self.whole.sources}
         self._beside.clear()
         if slow:
             self._overtakes = self._overtakes or Overtakes()

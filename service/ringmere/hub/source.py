@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ringmere.core.cursor import Outcome
 from ringmere.core.tagged import tag
 from ringmere.hub.attachment import Attachment
-from ringmere.hub.catchup import Gap, Plan
+from ringmere.hub.due import Gap, Plan
 from ringmere.hub.merge import Item
 from ringmere.hub.replay import Batch
 
@@ -24,6 +24,7 @@ class Source:
 
     __slots__ = (
         "_gap",
+        "_plan",
         "_proven",
         "_quiet",
         "_whole_ring",
@@ -40,6 +41,7 @@ class Source:
         """``proven`` says that nothing is missing behind the plan's position: it was fixed here, not by a cursor."""
         self.attachment = attachment
         self.channel: Channel = attachment.channel
+        self._plan = plan
         self.upto = plan.position
         self.announce = False
         """Whether a ``replay_complete`` of this session alone is due."""
@@ -52,6 +54,16 @@ class Source:
         self._whole_ring = plan.whole_ring
         self._quiet = plan.whole_ring and plan.gap is None
         self._proven = proven
+
+    def again(self) -> Source:
+        """Return a source that begins behind what has left the merge of what this one gave: the rest was dropped."""
+        attachment = self.attachment
+        attachment.pending = 0
+        known = attachment.last_seq > self._plan.position
+        plan = Plan(attachment.last_seq) if known else self._plan
+        source = Source(attachment, plan, proven=self._proven or known)
+        source.announce, source.replayed, source.last_id = self.announce, attachment.given, attachment.last_id
+        return source
 
     @property
     def session(self) -> str:
