@@ -81,6 +81,8 @@ async def use_everything(log: JetStreamLog) -> None:
     answering = await log.serve("x", _echo)
     assert await log.ask("x", b"1") == b"1"
     answering.close()
+    await log.cancels.request("s", "t", None)
+    assert await log.cancels.read("s", "t") is not None
     await log.publish_degraded("s", [EVENT])
     await log.doubt_storing(0)
     await log.probe(0)

@@ -108,7 +108,7 @@ async def test_a_user_with_the_shipped_permissions_lacks_nothing_and_asking_chan
     assert await as_low(server) == ([], [], False)
     assert await refused(connection, SETTINGS) == ([], [], False)
     assert await everything(connection) == before
-    assert len(before) == 5
+    assert len(before) == 6
 
 
 LACKING = [

@@ -376,6 +376,12 @@ def test_numbers_outside_the_contract_are_refused(wrong: dict[str, Any]) -> None
 async def test_a_cluster_gets_replicated_streams_whose_heads_stay_out_of_direct_reads(nats_cluster: Cluster) -> None:
     async with connected(nats_cluster.urls[0]) as connection:
         await ensure_streams(connection, settings(replicas=3))
-        for name in ("RINGMERE_0", "RINGMERE_HEAD_0", "KV_RINGMERE_EPOCHS", "KV_RINGMERE_PURGES"):
+        for name in (
+            "RINGMERE_0",
+            "RINGMERE_HEAD_0",
+            "KV_RINGMERE_EPOCHS",
+            "KV_RINGMERE_PURGES",
+            "KV_RINGMERE_CONTROL",
+        ):
             assert (await config(connection, name))["num_replicas"] == 3
         await ensure_streams(connection, settings(replicas=3))

@@ -135,6 +135,7 @@ class Ear:
         self.purged: list[str] = []
         self.degraded: list[tuple[str, bytes]] = []
         self.doubted: list[int] = []
+        self.cancelled: list[tuple[str, str]] = []
         self.not_reopened: list[tuple[int, str]] = []
         self.copies: list[Copy] = []
 
@@ -152,6 +153,9 @@ class Ear:
 
     def copies_seen(self, copies: Sequence[Copy]) -> None:
         self.copies = list(copies)
+
+    def cancel_noticed(self, session: str, task: str) -> None:
+        self.cancelled.append((session, task))
 
     def storing_doubted(self, shard: int) -> None:
         self.doubted.append(shard)

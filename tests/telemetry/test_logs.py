@@ -50,13 +50,17 @@ def tell_all(observer: LogObserver) -> None:
     observer.log_restored(2, 12.3456)
     observer.tail_not_reopened(1, "no leader")
     observer.epoch_added(3, "b-1")
+    observer.cancel("requested", "s1", "t1")
+    observer.cancel("repeated", "s1", "t1")
+    observer.cancel("failed", "s1", "t1")
+    observer.cancel("delivered", "s1", "t1")
 
 
 def test_a_call_is_one_line_and_no_two_calls_have_a_line_of_the_same_name() -> None:
     with capture_logs() as lines:
         tell_all(LogObserver())
     names = [line["event"] for line in lines]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 17
 
 
 def test_a_stream_ends_with_its_reason_age_and_count() -> None:

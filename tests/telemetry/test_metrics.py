@@ -71,6 +71,8 @@ def tell_everything(observer: Observer, session: str, stream: str) -> None:
     observer.loop_late(0.04)
     observer.tail_not_reopened(0, "no leader")
     observer.epoch_added(0, "b-1")
+    for outcome in ("requested", "repeated", "repeated", "delivered", "failed"):
+        observer.cancel(outcome, session, "t1")
 
 
 EXPECTED = {
@@ -104,6 +106,10 @@ EXPECTED = {
     "ringmere_skipped_messages_total{reason=not_json}": 1,
     "ringmere_tail_reopen_failures_total": 1,
     "ringmere_epochs_added_total": 1,
+    "ringmere_cancels_total{outcome=requested}": 1,
+    "ringmere_cancels_total{outcome=repeated}": 2,
+    "ringmere_cancels_total{outcome=delivered}": 1,
+    "ringmere_cancels_total{outcome=failed}": 1,
     "ringmere_loop_lag_seconds_sum": 0.04,
 }
 

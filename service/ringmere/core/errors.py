@@ -16,6 +16,7 @@
     │   ├── InvalidSnapshot     JSON, but not a snapshot
     │   ├── TooManySessions
     │   │   └── MatchTooBroad
+    │   ├── InvalidCancel       JSON, but not a cancel
     │   └── EventTooLarge
     │       └── SnapshotTooLarge
     ├── Conflict                the state of the log says no; nothing was changed
@@ -129,6 +130,12 @@ class MatchTooBroad(TooManySessions):
     """More sessions match a prefix than one stream may follow (contract 7.1)."""
 
     code = "match_too_broad"
+
+
+class InvalidCancel(InvalidInput):
+    """Valid JSON that is not a cancel of contract 10.3."""
+
+    code = "invalid_cancel"
 
 
 class EventTooLarge(InvalidInput):

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import cors, events, health, openapi, page, publish, schemas, sessions, sse
+from ringmere.http import control, cors, events, health, openapi, page, publish, schemas, sessions, sse
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -24,7 +24,7 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 """Called with the door, the request, and the ids of the path in their order."""
 
 ID = "{id}"
-VARIABLES: dict[str, Callable[[str], str]] = {ID: check_session_id, "{type}": str}
+VARIABLES: dict[str, Callable[[str], str]] = {ID: check_session_id, "{task}": check_session_id, "{type}": str}
 """Segments of a path that stand for a value, and what makes the handler's argument of it."""
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
@@ -34,6 +34,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/events", events.open_events),
     ("HEAD", "/events", events.head_events),
     ("POST", "/streams/{id}/sessions", events.change_stream),
+    ("POST", "/session/{id}/tasks/{task}/cancel", control.cancel_task),
+    ("GET", "/session/{id}/tasks/{task}/cancel", control.show_cancel),
     ("POST", "/session", sessions.create_session),
     ("GET", "/session/{id}", sessions.show_session),
     ("DELETE", "/session/{id}", sessions.close_session),

@@ -15,6 +15,7 @@ FEATURES = (
     "session_list",
     "session_close",
     "session_events",
+    "task_cancel",
     "slow_client_warning",
     "typed_event_schema",
     "event_epoch",

@@ -12,129 +12,16 @@ from typing import Any
 from aiohttp import web
 
 from ringmere.core.backlog import Overflow
-from ringmere.core.limits import MAX_BATCH, MAX_KEY_CHARS, MAX_MAX_QUEUED, MAX_TYPE_CHARS, MIN_MAX_QUEUED
+from ringmere.core.limits import (
+    MAX_BATCH,
+    MAX_CANCEL_WAIT,
+    MAX_MAX_QUEUED,
+    MIN_MAX_QUEUED,
+)
 from ringmere.http.options import Door
 from ringmere.http.parameters import DEFAULT_LAGGARDS, DEFAULT_LIST, MAX_LIST
-from ringmere.http.problems import PROBLEMS, json_response
-
-_ID = {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
-_TEXT = {"type": "string"}
-_FLAG = {"type": "string", "enum": ["0", "1"]}
-_SESSION = {"type": "string", "pattern": "^[A-Za-z0-9_:@~=-]{1,128}$"}
-
-
-def _ref(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"type": "object", "properties": {**required, **(optional or {})}, "required": list(required)}
-
-
-def _array(items: dict[str, Any], **bounds: int) -> dict[str, Any]:
-    return {"type": "array", "items": items, **bounds}
-
-
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "Event": _object(
-        {"type": {"type": "string", "minLength": 1, "maxLength": MAX_TYPE_CHARS}, "data": {}},
-        {
-            "originatorClientId": _TEXT,
-            "promptId": _TEXT,
-            "_meta": {"type": "object"},
-            "terminal": {"type": "boolean"},
-            "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
-        },
-    ),
-    "Published": _object({"id": _ID, "sessionId": _SESSION, "duplicate": {"type": "boolean"}}),
-    "Degraded": _object({"id": {"type": "null"}, "degraded": {"const": True}}),
-    "PublishedBatch": _object(
-        {
-            "sessionId": _SESSION,
-            "results": _array(
-                {
-                    "oneOf": [
-                        _object({"id": _ID, "duplicate": {"type": "boolean"}}),
-                        _object({"code": _TEXT, "detail": _TEXT}),
-                        _ref("Degraded"),
-                    ]
-                }
-            ),
-        }
-    ),
-    "Session": _object(
-        {
-            "sessionId": _SESSION,
-            "firstEventId": _ID,
-            "lastEventId": _ID,
-            "events": {"type": "integer"},
-            "closed": {"type": "boolean"},
-            "lastEventAt": {"type": "integer", "description": "milliseconds since 1970, by the log's clock"},
-        },
-        {"readers": _array({"type": "object"})},
-    ),
-    "SessionList": _object({"sessions": _array(_ref("Session"))}, {"next": _SESSION}),
-    "Reader": _object(
-        {
-            "sessionId": _TEXT,
-            "streamId": _TEXT,
-            "transport": _TEXT,
-            "state": _TEXT,
-            "positionId": _ID,
-            "backlogEvents": {"type": "integer"},
-            "backlogBytes": {"type": "integer"},
-            "maxQueued": {"type": "integer"},
-            "warned": {"type": "boolean"},
-            "ageSeconds": {"type": "number"},
-        },
-        {
-            "client": {"type": ["string", "null"]},
-            "lastEventId": _ID,
-            "behindEvents": {"type": ["integer", "null"]},
-            "behindSeconds": {"type": "number"},
-            "sessionEvictions": {"type": "integer"},
-            "worker": {"type": "integer"},
-        },
-    ),
-    "ReaderList": _object({"readers": _array(_ref("Reader"))}),
-    "Change": _object(
-        {},
-        {"add": _array(_SESSION), "drop": _array(_SESSION), "from": {"type": "string", "enum": ["live", "start"]}},
-    ),
-    "Changed": _object({"sessions": _array(_SESSION), "lastEventId": _TEXT, "url": _TEXT}),
-    "SchemaList": _object({"schemas": _array(_object({"type": _TEXT, "url": _TEXT})), "strict": {"type": "boolean"}}),
-    "Fresh": _object({"sessionId": _SESSION}),
-    "State": _object(
-        {"status": _TEXT},
-        {
-            "logConnected": {"type": "boolean"},
-            "draining": {"type": "boolean"},
-            "logDegraded": _array({"type": "integer"}),
-            "version": _TEXT,
-            "worker": {"type": "integer"},
-        },
-    ),
-    "Capabilities": _object({"v": {"const": 1}, "features": _array(_TEXT)}),
-    "Problem": _object(
-        {
-            "type": _TEXT,
-            "title": _TEXT,
-            "status": {"type": "integer"},
-            "code": {"type": "string", "enum": sorted(PROBLEMS)},
-        },
-        {
-            "detail": _TEXT,
-            "index": {"type": "integer", "description": "the row of a batch"},
-            "pointer": {
-                "type": "string",
-                "description": "JSON pointer into the event, to what does not fit its schema",
-            },
-            "size": {"type": "integer"},
-            "limit": {"type": "integer"},
-            "lastEventId": _ID,
-        },
-    ),
-}
+from ringmere.http.problems import json_response
+from ringmere.http.shapes import FLAG, ID, SCHEMAS, SESSION, TEXT, an_array, ref
 
 
 def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
@@ -146,39 +33,41 @@ def _limit(default: int, description: str) -> dict[str, Any]:
     return _parameter("query", "limit", schema, description)
 
 
+_WAIT = {"type": "integer", "minimum": 0, "maximum": MAX_CANCEL_WAIT, "default": 0}
 _QUEUE = {"type": "integer", "minimum": MIN_MAX_QUEUED, "maximum": MAX_MAX_QUEUED}
 _OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
 _STREAM_PARAMETERS = [
-    _parameter("header", "Last-Event-ID", _TEXT, "the last event id the client has processed"),
-    _parameter("query", "last_event_id", _TEXT, "the same where no header can be set; alias lastEventId"),
-    _parameter("query", "from", _TEXT, "start replays the ring, live does not; or a cursor"),
-    _parameter("query", "anchor", _FLAG, "begin with a block that holds only the id of the starting point"),
+    _parameter("header", "Last-Event-ID", TEXT, "the last event id the client has processed"),
+    _parameter("query", "last_event_id", TEXT, "the same where no header can be set; alias lastEventId"),
+    _parameter("query", "from", TEXT, "start replays the ring, live does not; or a cursor"),
+    _parameter("query", "anchor", FLAG, "begin with a block that holds only the id of the starting point"),
     _parameter("query", "maxQueued", _QUEUE, "backlog in events before a slow reader is evicted"),
     _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
-    _parameter("query", "coalesce", _FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
-    _parameter("header", "X-Event-Epoch", _TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
+    _parameter("query", "coalesce", FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
+    _parameter("header", "X-Event-Epoch", TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
 ]
 _MANY_PARAMETERS = [
-    _parameter("query", "session", _TEXT, "a session to follow; repeated, or several joined by commas"),
-    _parameter("query", "match", _TEXT, "instead: the beginning of the ids of all sessions to follow, with a * behind"),
+    _parameter("query", "session", TEXT, "a session to follow; repeated, or several joined by commas"),
+    _parameter("query", "match", TEXT, "instead: the beginning of the ids of all sessions to follow, with a * behind"),
     *_STREAM_PARAMETERS,
 ]
 _PUBLISH_PARAMETERS = [
-    _parameter("header", "Idempotency-Key", _TEXT, "makes a retry safe within the duplicate window"),
-    _parameter("header", "Expected-Last-Event-Id", _ID, "store only if this is the session's last id"),
-    _parameter("query", "atomic", _FLAG, "store the whole batch or nothing"),
+    _parameter("header", "Idempotency-Key", TEXT, "makes a retry safe within the duplicate window"),
+    _parameter("header", "Expected-Last-Event-Id", ID, "store only if this is the session's last id"),
+    _parameter("query", "atomic", FLAG, "store the whole batch or nothing"),
     _parameter(
         "header", "Degraded", {"type": "string", "enum": ["allow"]}, "while nothing can be stored, live readers will do"
     ),
 ]
 _LIST_PARAMETERS = [
-    _parameter("query", "prefix", _TEXT, "only ids that begin with this"),
-    _parameter("query", "after", _TEXT, "only ids greater than this: the next of the page before"),
+    _parameter("query", "prefix", TEXT, "only ids that begin with this"),
+    _parameter("query", "after", TEXT, "only ids greater than this: the next of the page before"),
     _limit(DEFAULT_LIST, "page size"),
 ]
 
 _PATH_PARAMETERS = {
-    "id": _parameter("path", "id", _SESSION, "session id"),
+    "id": _parameter("path", "id", SESSION, "session id"),
+    "task": _parameter("path", "task", SESSION, "task id"),
     "type": _parameter("path", "type", {"type": "string", "minLength": 1}, "event type"),
 }
 
@@ -197,7 +86,7 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/session/{id}/events"): {
         "summary": "Append an event or a batch",
         "parameters": _PUBLISH_PARAMETERS,
-        "body": {"oneOf": [_ref("Event"), _array(_ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
+        "body": {"oneOf": [ref("Event"), an_array(ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
         "answers": {200: "Published", 201: "Published", 202: "Degraded", 207: "PublishedBatch"},
     },
     ("GET", "/events"): {
@@ -212,14 +101,25 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("POST", "/streams/{id}/sessions"): {
         "summary": "Add sessions to an open stream of many, whichever instance has it, and drop others",
-        "body": _ref("Change"),
+        "body": ref("Change"),
         "answers": {200: "Changed"},
+    },
+    ("POST", "/session/{id}/tasks/{task}/cancel"): {
+        "summary": "Ask for the end of a task",
+        "body": ref("Cancel"),
+        "optional_body": True,
+        "answers": {202: "Cancelled"},
+    },
+    ("GET", "/session/{id}/tasks/{task}/cancel"): {
+        "summary": "Whether a task is to end, at once or as soon as it is",
+        "parameters": [_parameter("query", "wait", _WAIT, "seconds to wait for it; 0 answers at once")],
+        "answers": {200: "Cancelled"},
     },
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
     ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "Session"}},
     ("DELETE", "/session/{id}"): {
         "summary": "Close a session with a terminal event, or purge it",
-        "parameters": [_parameter("query", "purge", _FLAG, "remove the session from the log instead")],
+        "parameters": [_parameter("query", "purge", FLAG, "remove the session from the log instead")],
         "answers": {204: None},
     },
     ("GET", "/sessions"): {
@@ -269,6 +169,7 @@ def _operation(
     answers: dict[int, str | None],
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, Any] | None = None,
+    optional_body: bool = False,
 ) -> dict[str, Any]:
     own = [_PATH_PARAMETERS[name] for name in re.findall(r"\{(\w+)\}", path)]
     operation: dict[str, Any] = {
@@ -277,9 +178,9 @@ def _operation(
         "responses": {str(status): _answer(status, content) for status, content in answers.items()},
     }
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        operation["requestBody"] = {"required": not optional_body, "content": {"application/json": {"schema": body}}}
     if own or parameters or body:
-        problem = {"application/problem+json": {"schema": _ref("Problem")}}
+        problem = {"application/problem+json": {"schema": ref("Problem")}}
         operation["responses"]["default"] = {"description": "A problem", "content": problem}
     return operation
 
@@ -288,7 +189,7 @@ def _answer(status: int, content: str | None) -> dict[str, Any]:
     described = {
         "description": {
             201: "Created",
-            202: "Not stored, sent to live readers",
+            202: "Accepted",
             204: "Nothing more",
             207: "Some rows failed",
         }.get(status, "OK")
@@ -300,5 +201,5 @@ def _answer(status: int, content: str | None) -> dict[str, Any]:
     if status == 503:
         described["description"] = "Not now"
     both = content in ("Published", "Degraded")
-    schema = {"anyOf": [_ref(content), _ref("PublishedBatch")]} if both else _ref(content)
+    schema = {"anyOf": [ref(content), ref("PublishedBatch")]} if both else ref(content)
     return {**described, "content": {"application/json": {"schema": schema}}}

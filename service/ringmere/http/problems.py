@@ -47,6 +47,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_atomic": (400, "Invalid atomic"),
     "invalid_degraded": (400, "Invalid Degraded header"),
     "invalid_purge": (400, "Invalid purge"),
+    "invalid_wait": (400, "Invalid wait"),
     "invalid_limit": (400, "Invalid limit"),
     "invalid_prefix": (400, "Invalid prefix"),
     "invalid_after": (400, "Invalid after"),
@@ -60,6 +61,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too_many_sessions": (413, "Too many sessions for one stream"),
     "match_too_broad": (413, "Too many sessions match"),
     "invalid_event": (422, "Invalid event"),
+    "invalid_cancel": (422, "Invalid cancel"),
     # state
     "conflict": (409, "Conflict"),
     "wrong_last_event_id": (409, "The session has moved on"),

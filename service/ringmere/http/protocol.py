@@ -70,6 +70,10 @@ class GatewayProtocol(RequestHandler):
             self._reading_paused = self._buffer_paused = False
             self._resume_transport_reading()
 
+    def accompany(self, attached: Attached | None) -> None:
+        """Let ``attached`` hear of the transport while a handler of this connection runs; None ends it."""
+        self._attached = attached
+
     def data_received(self, data: bytes) -> None:
         """Parse input; a body that cannot be parsed further fails the handler that waits for it, at once."""
         super().data_received(data)

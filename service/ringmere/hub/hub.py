@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringmere.core.coalesce import Rules
-from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import RingmereError, SessionNotFound
 from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
@@ -21,11 +20,12 @@ from ringmere.core.trace import TraceContext
 from ringmere.hub.admission import Admission
 from ringmere.hub.breaker import Breakers
 from ringmere.hub.channel import Channel
-from ringmere.hub.degraded import hand_out
+from ringmere.hub.control import Cancels
 from ringmere.hub.deliveries import Deliveries
 from ringmere.hub.drain import goodbyes
 from ringmere.hub.laggards import describe_laggards
 from ringmere.hub.lifetime import Lifetime
+from ringmere.hub.listening import Listening
 from ringmere.hub.many import Many
 from ringmere.hub.muster import Muster
 from ringmere.hub.observer import Observer
@@ -43,7 +43,7 @@ from ringmere.hub.window import Budget
 from ringmere.log.port import Copy, Log
 
 
-class Hub:
+class Hub(Listening):
     """All live sessions of one instance over one log."""
 
     def __init__(
@@ -86,6 +86,7 @@ class Hub:
         self.deliveries = Deliveries(tracer, clock) if tracer is not None else None
         self.sweep = Sweep(self)
         self.breakers = Breakers(self)
+        self.cancels = Cancels(self)
         self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
         self.many = Muster(self, self._admission)
@@ -107,6 +108,7 @@ class Hub:
                 reader.drop(CloseReason.SHUTDOWN)
         for channel in list(self._channels.values()):
             self.discard(channel)
+        await self.cancels.stop()
         await self.breakers.stop()
         self.many.stop()
         await self.sweep.stop()
@@ -115,6 +117,7 @@ class Hub:
     async def drain(self) -> None:
         """Say goodbye to every stream, paced over ``drain_grace`` at most (contract 8.3)."""
         self._draining = True
+        self.cancels.release()
         await goodbyes(self._all_readers(), self.limits)
 
     def _all_readers(self) -> list[Lifetime]:
@@ -240,46 +243,6 @@ class Hub:
         limit = self.limits.window_bytes_total
         if self.window_budget.used > limit:
             shrink_windows(self._channels.values(), self.window_budget, limit)
-
-    # -- the log speaks --------------------------------------------------------------------------------
-
-    def log_connected(self, connected: bool) -> None:
-        """Look at every channel's tail once the log is back."""
-        self.observer.log_connected(connected)
-        if connected:
-            self.sweep.all_now()
-            self.many.look_at_all()
-
-    def epochs_changed(self, shard: int, table: EpochTable) -> None:
-        """Let the channels of a shard follow its new epoch."""
-        self.observer.epoch_added(shard, table.token)
-        for channel in list(self._channels.values()):
-            if channel.started and self.log.shard_of(channel.session) == shard:
-                channel.feed.follow(table)
-
-    def tail_not_reopened(self, shard: int, reason: str) -> None:
-        """Say that live messages of a shard do not come; sweeps read what is missed."""
-        self.observer.tail_not_reopened(shard, reason)
-
-    def session_purged(self, session: str) -> None:
-        """Drop what is remembered of a purged session."""
-        channel = self._channels.get(session)
-        if channel is not None and channel.started:
-            channel.purged()
-
-    def degraded_event(self, session: str, payload: bytes) -> None:
-        """Hand an event that could not be stored to the session's live readers here."""
-        channel = self._channels.get(session)
-        if channel is not None and (channel.readers or channel.attached.live):
-            hand_out(channel, payload)
-
-    def storing_doubted(self, shard: int) -> None:
-        """Look whether the shard stores: an instance could not."""
-        self.breakers.warned(shard)
-
-    def copies_seen(self, copies: Sequence[Copy]) -> None:
-        """Remember how far streams that copy others are."""
-        self.copies = copies
 
     # -- state -----------------------------------------------------------------------------------------
 

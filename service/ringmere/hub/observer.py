@@ -109,6 +109,9 @@ class Observer:
     def log_restored(self, shard: int, seconds: float) -> None:
         """The shard stores again, after so many seconds."""
 
+    def cancel(self, outcome: str, session: str, task: str) -> None:
+        """A cancel was ``requested``, ``repeated`` or ``failed``; or who waited for it was told (``delivered``)."""
+
     def loop_late(self, seconds: float) -> None:
         """The event loop came to a timer of the hub so much later than it was due; told four times a second."""
 

@@ -1,4 +1,4 @@
-"""What the log on JetStream knows across sessions, and how instances ask each other; a part of it.
+"""What the log on JetStream knows across sessions, and what instances ask and tell each other; a part of it.
 
 Questions between instances are plain NATS requests on ``ringmere.stream.<name>``: nothing is stored, and when nobody
 serves a name NATS says so at once.
@@ -17,7 +17,7 @@ from ringmere.log.consumer_tails import ConsumerTails
 from ringmere.log.epochs import Epochs
 from ringmere.log.leader import Leader
 from ringmere.log.listing import Listing
-from ringmere.log.port import Answerer, NewsSink, Tail
+from ringmere.log.port import Answerer, LogListener, NewsSink, Tail
 from ringmere.log.shards import control_subject, live_subject, stream_name
 from ringmere.log.stamps import live_stamp
 
@@ -78,6 +78,7 @@ class Across:
     _leader: Leader
     _listing: Listing
     _consumers: ConsumerTails | None
+    _listener: LogListener | None
 
     def table(self, shard: int) -> EpochTable:
         """Return the current epoch table of a shard."""
@@ -147,3 +148,19 @@ class Across:
             raise NoReply("the instance that has the stream did not answer in time") from error
         finally:
             subscription.close()
+
+    def _degraded_event(self, session: str, payload: bytes) -> None:
+        if self._listener is not None:
+            self._listener.degraded_event(session, payload)
+
+    def _storing_doubted(self, shard: int) -> None:
+        if self._listener is not None and shard < self.shards:
+            self._listener.storing_doubted(shard)
+
+    def _cancel_noticed(self, session: str, task: str) -> None:
+        if self._listener is not None:
+            self._listener.cancel_noticed(session, task)
+
+    def _purged(self, session: str) -> None:
+        if self._listener is not None:
+            self._listener.session_purged(session)

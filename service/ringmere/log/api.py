@@ -80,6 +80,11 @@ async def message_at(connection: Connection, stream: str, seq: int) -> StoredMes
     return await _message(connection, stream, {"seq": seq})
 
 
+async def message_after(connection: Connection, stream: str, seq: int, subject: str) -> StoredMessage | None:
+    """Leader read of the first message of a subject (wildcards allowed) that was stored behind ``seq``."""
+    return await _message(connection, stream, {"seq": seq + 1, "next_by_subj": subject})
+
+
 async def message_since(connection: Connection, stream: str, time: str, subject: str) -> StoredMessage | None:
     """Leader read of the first message of a subject (wildcards allowed) that was stored at ``time`` or later."""
     return await _message(connection, stream, {"start_time": time, "next_by_subj": subject})

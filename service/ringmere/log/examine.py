@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ringmere.core.errors import LogRefused, LogUnavailable
 from ringmere.log import api, checkup, needs
 from ringmere.log.connect import Connection, NoResponders, NotPermitted
+from ringmere.log.control import Control
 from ringmere.log.epoch_checkup import epoch_record
 from ringmere.log.epoch_store import EpochStore
 from ringmere.log.findings import OK, Finding, bad, ok, warn
@@ -46,6 +47,7 @@ class Examination:
         self._epochs = EpochStore(connection, settings)
         self._purges = Purges(connection, settings)
         self._snapshots = Bucket(connection, SNAPSHOTS)
+        self._control = Control(connection, settings)
         self._events = {stream_name(shard): shard for shard in range(settings.shards)}
         self.tokens: dict[int, str] = {}
 
@@ -92,8 +94,8 @@ class Examination:
 
     def _names(self) -> list[str]:
         shards = range(self._settings.shards)
-        buckets = (self._epochs.bucket.stream, self._purges.bucket.stream, self._snapshots.stream)
-        return [*buckets, *map(stream_name, shards), *map(head_name, shards)]
+        records = [each.bucket.stream for each in (self._epochs, self._purges, self._control)]
+        return [*records, self._snapshots.stream, *map(stream_name, shards), *map(head_name, shards)]
 
     def _missing(self, found: dict[str, Look]) -> list[str]:
         """Return the streams that there should be and are not."""
@@ -156,7 +158,7 @@ class Examination:
         self, name: str, config: dict[str, Any], found: dict[str, Look], account: dict[str, Any]
     ) -> list[str]:
         settings = self._settings
-        for bucket in (self._epochs, self._purges):
+        for bucket in (self._epochs, self._purges, self._control):
             if name == bucket.bucket.stream:
                 return bucket.wanted().differences(config)
         if name == self._snapshots.stream:

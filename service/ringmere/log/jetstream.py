@@ -8,6 +8,7 @@
         ├── Degraded                                what cannot be stored
         ├── Epochs, Purges                          what ids mean, and since when
         ├── BucketSnapshots                         what somebody knows the state to be
+        ├── Control                                 which tasks are to end
         └── Copies                                  how far head streams and mirrors are behind
 """
 
@@ -28,6 +29,7 @@ from ringmere.log.atomic import AtomicAppender
 from ringmere.log.connect import Connection, ConnectOptions
 from ringmere.log.consumer import ConsumerReader
 from ringmere.log.consumer_tails import ConsumerTails
+from ringmere.log.control import Control
 from ringmere.log.copies import EVERY, Copies
 from ringmere.log.degraded import Degraded
 from ringmere.log.epochs import Epochs
@@ -145,6 +147,7 @@ class JetStreamLog(Across):
         self._atomic = AtomicAppender(outbox, self._appender, self._epochs)
         self._degraded = Degraded(connection, settings.timeout, self._degraded_event, self._storing_doubted)
         self.snapshots = BucketSnapshots(connection, settings, self)
+        self.cancels = Control(connection, settings, self._cancel_noticed)
         heads, every = bool(settings.head_ttl), settings.copies_every
         self._copies = Copies(connection, settings.shards, self._copies_seen, heads=heads, every=every)
 
@@ -153,6 +156,7 @@ class JetStreamLog(Across):
         await self._epochs.start()
         await self._purges.start()
         await self._degraded.start()
+        await self.cancels.start()
         self._copies.start()
         self.connection.on_state(self._state_changed)
         self._epochs.on_change(self._epochs_changed)
@@ -280,6 +284,7 @@ class JetStreamLog(Across):
         await self._copies.close()
         self._listing.close()
         self._degraded.close()
+        await self.cancels.close()
         if self._consumers is not None:
             await self._consumers.close()
         await self._reader.close()
@@ -298,14 +303,6 @@ class JetStreamLog(Across):
         if self._listener is not None:
             self._listener.epochs_changed(shard, table)
 
-    def _degraded_event(self, session: str, payload: bytes) -> None:
-        if self._listener is not None:
-            self._listener.degraded_event(session, payload)
-
-    def _storing_doubted(self, shard: int) -> None:
-        if self._listener is not None and shard < self._settings.shards:
-            self._listener.storing_doubted(shard)
-
     def _tail_not_reopened(self, shard: int, reason: str) -> None:
         if self._listener is not None:
             self._listener.tail_not_reopened(shard, reason)
@@ -313,7 +310,3 @@ class JetStreamLog(Across):
     def _copies_seen(self, copies: Sequence[Copy]) -> None:
         if self._listener is not None:
             self._listener.copies_seen(copies)
-
-    def _purged(self, session: str) -> None:
-        if self._listener is not None:
-            self._listener.session_purged(session)

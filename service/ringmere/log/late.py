@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import LogUnavailable, RingmereError
+from ringmere.log.flags import Flags
 from ringmere.log.port import (
     Answerer,
     Appended,
@@ -86,6 +87,11 @@ class LateLog:
     def snapshots(self) -> Snapshots:
         """See :meth:`Log.snapshots`."""
         return self._there().snapshots
+
+    @property
+    def cancels(self) -> Flags:
+        """See :meth:`Log.cancels`."""
+        return self._there().cancels
 
     @property
     def shards(self) -> int:

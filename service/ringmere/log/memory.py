@@ -234,6 +234,7 @@ class MemoryLog(MemoryAcross):
         self.connected = True
         if self._listener is not None:
             self._listener.log_connected(True)
+        self.tell_flags()
 
     # What the store tells this instance.
 

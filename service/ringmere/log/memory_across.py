@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from ringmere.core.cursor import EpochTable
 from ringmere.core.session import is_session_id
+from ringmere.log.memory_flags import MemoryFlags
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.memory_tail import Live
-from ringmere.log.port import Answerer, NewsSink
+from ringmere.log.port import Answerer, LogListener, NewsSink
 
 
 class MemoryWatch:
@@ -24,13 +25,18 @@ class MemoryWatch:
 
 
 class MemoryAcross:
-    """News of all sessions, and questions between instances. ``lose_news`` is what a network can do to the former."""
+    """News of all sessions, cancels, and questions between instances.
+
+    ``lose_news`` is what a network can do to the first two.
+    """
 
     store: MemoryStore
     connected: bool
+    _listener: LogListener | None
 
     def __init__(self) -> None:
         self.lose_news = False
+        self.cancels = MemoryFlags(self)
         self._watches: dict[MemoryWatch, tuple[Callable[[str], bool], NewsSink]] = {}
 
     async def enter(self, method: str, session: str) -> None:
@@ -82,6 +88,16 @@ class MemoryAcross:
         wanted, sink = self._watches.get(watch, (None, None))
         if wanted is not None and sink is not None and wanted(live.session):
             sink(live.session, live.message.seq)
+
+    def cancel_noticed(self, session: str, task: str) -> None:
+        """Pass on that a task is to end, unless it is lost on the way."""
+        if self.connected and not self.lose_news and self._listener is not None:
+            asyncio.get_running_loop().call_soon(self._listener.cancel_noticed, session, task)
+
+    def tell_flags(self) -> None:
+        """Tell of all flags, as a look for those that were missed does."""
+        for session, task in self.store.flags.known():
+            self.cancel_noticed(session, task)
 
     async def serve(self, name: str, answer: Answerer) -> MemoryWatch:
         """Answer what instances ask under a name."""

@@ -17,6 +17,7 @@ from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import KeyReused, RingmereError, WrongLastEventId
 from ringmere.core.event import is_terminal
 from ringmere.core.limits import KIB, MIB
+from ringmere.log.memory_flags import FlagTable
 from ringmere.log.memory_tail import Live
 from ringmere.log.port import Answerer, Appended, Head, Row, SessionState, Snapshot, Stored
 from ringmere.log.shards import PROBE
@@ -39,6 +40,9 @@ class StoreWatcher(Protocol):
 
     def degraded_event(self, session: str, payload: bytes) -> None:
         """An event went out without being stored."""
+
+    def cancel_noticed(self, session: str, task: str) -> None:
+        """The cancel flag of a task was set."""
 
     def storing_doubted(self, shard: int) -> None:
         """An instance says that it cannot store in a shard."""
@@ -117,6 +121,7 @@ class MemoryStore:
         shards: int = 1,
         head_ttl: float = 7 * 86400.0,
         duplicate_window: float = 120.0,
+        cancel_ttl: float = 3600.0,
         max_event_bytes: int = 1 * MIB - 64 * KIB,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -134,6 +139,7 @@ class MemoryStore:
         self.recorded = [(stream.created, 0) for stream in self.streams]
         self.snapshots: dict[str, tuple[str, Snapshot]] = {}
         """By session: the birth of its log, and the snapshot."""
+        self.flags = FlagTable(clock, cancel_ttl)
         self.refusals: dict[int, RingmereError] = {}
 
     def stream(self, shard: int) -> MemoryStream:

@@ -28,6 +28,7 @@ from ringmere.log.shards import (
 NOBODY = "!doctor"
 """Stands where a session, a key or a consumer would; nothing of that name can exist."""
 EPOCHS, PURGES, SNAPSHOTS = "RINGMERE_EPOCHS", "RINGMERE_PURGES", "RINGMERE_SNAPSHOTS"
+CONTROL = "RINGMERE_CONTROL"
 WAIT = 5.0
 
 _NO_REQUEST = b"!"
@@ -48,7 +49,8 @@ def publishes(settings: StreamSettings, api: str) -> Iterator[Need]:
     yield Need(f"$KV.{EPOCHS}.shard.{NOBODY}", "write epoch records")
     yield Need(f"$KV.{PURGES}.{NOBODY}", "write purge records")
     yield Need(f"$KV.{SNAPSHOTS}.{NOBODY}", "write snapshots")
-    for bucket in (EPOCHS, PURGES, SNAPSHOTS):
+    yield Need(f"$KV.{CONTROL}.{NOBODY}.{NOBODY}", "write cancels")
+    for bucket in (EPOCHS, PURGES, SNAPSHOTS, CONTROL):
         yield Need(f"{api}.STREAM.CREATE.KV_{bucket}", "make the bucket", birth=True)
         yield Need(f"{api}.STREAM.INFO.KV_{bucket}", "look at the bucket")
         yield Need(f"{api}.STREAM.MSG.GET.KV_{bucket}", "read records")
@@ -89,7 +91,7 @@ def subscriptions(settings: StreamSettings) -> Iterator[Need]:
     """Yield every subject that an instance subscribes to, its inbox excepted: without that it cannot connect."""
     yield Need("ringmere.degraded.*.*", "hear of events that could not be stored")
     yield Need(control_subject(NOBODY), "be asked about streams of many sessions, and be answered")
-    for bucket in (EPOCHS, PURGES):
+    for bucket in (EPOCHS, PURGES, CONTROL):
         yield Need(f"ringmere.notice.{bucket}.>", "hear of records")
     if settings.tail != "consumer":
         for shard in range(settings.shards):

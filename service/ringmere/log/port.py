@@ -17,6 +17,7 @@ from ringmere.core.cursor import EpochTable, SubjectBounds
 from ringmere.core.errors import RingmereError
 from ringmere.core.snapshot import SnapshotDraft
 from ringmere.core.trace import TraceContext
+from ringmere.log.flags import Flags
 
 
 class Stored(NamedTuple):
@@ -149,6 +150,9 @@ class LogListener(Protocol):
     def tail_not_reopened(self, shard: int, reason: str) -> None:
         """A shard's live messages stopped coming, and a try to have them again failed; there will be another."""
 
+    def cancel_noticed(self, session: str, task: str) -> None:
+        """The cancel flag of a task was set, here or on another instance (contract 10.3)."""
+
     def copies_seen(self, copies: Sequence[Copy]) -> None:
         """All streams that copy from others, looked at every few seconds."""
 
@@ -192,6 +196,10 @@ class Log(Protocol):
     @property
     def snapshots(self) -> Snapshots:
         """The stored states of sessions."""
+
+    @property
+    def cancels(self) -> Flags:
+        """The cancel flags of tasks."""
 
     @property
     def keeps_heads(self) -> bool:

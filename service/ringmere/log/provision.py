@@ -30,6 +30,9 @@ REQUIRED_LEVEL = 2
 UNLIMITED_STORE = 16 * 1024 * MIB
 """Bytes asked for when no limit of the account says how large the store is; halved until the server grants it."""
 
+LEAST_BYTES = MIN_STREAM_BYTES // HEAD_SHARE
+"""A stream whose limit would have to be lower is not made."""
+
 
 class ShardInfo(NamedTuple):
     """A shard's event stream as its leader described it at start."""
@@ -168,8 +171,8 @@ async def _ensure_head(connection: Connection, settings: StreamSettings, shard: 
     await ensure_stream(connection, wanted, reconcile=settings.reconcile)
 
 
-async def create_fitting(connection: Connection, wanted: dict[str, Any]) -> None:
-    """Create a stream; when the store has no room for its byte limit, ask for half, and half again."""
+async def create_fitting(connection: Connection, wanted: dict[str, Any], least: int = LEAST_BYTES) -> None:
+    """Create a stream; when the store has no room for its byte limit, ask for half, and half again, until ``least``."""
     limit = wanted["max_bytes"]
     while True:
         try:
@@ -178,7 +181,7 @@ async def create_fitting(connection: Connection, wanted: dict[str, Any]) -> None
         except api.ApiError as error:
             if error.err_code == api.NAME_IN_USE:
                 return
-            if not _no_room(error) or limit // 2 < MIN_STREAM_BYTES // HEAD_SHARE:
+            if not _no_room(error) or limit // 2 < least:
                 raise _creation_error(wanted["name"], error) from error
             limit //= 2
 

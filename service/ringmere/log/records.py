@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ringmere.core.errors import LogUnavailable
 from ringmere.log import api
 from ringmere.log.connect import Connection, NoReply, Subscription
+from ringmere.log.shape import DUPLICATE_WINDOW
 
 LIST_BATCH = 500
 LIST_TIMEOUT = 5.0
@@ -56,6 +57,8 @@ class Bucket:
             "num_replicas": replicas,
             "max_msgs_per_subject": 1,
             "max_age": int(max_age * 1e9),
+            # The server would choose the same, and then refuse a shorter age.
+            "duplicate_window": int(min(DUPLICATE_WINDOW, max_age or DUPLICATE_WINDOW) * 1e9),
             "max_bytes": max_bytes,
             "allow_direct": True,
             "allow_rollup_hdrs": True,

@@ -67,6 +67,8 @@ class StreamSettings:
     """What all snapshots together may take, None is a sixteenth of what event streams ask for."""
     max_snapshot_bytes: int | None = None
     """Largest state of a snapshot, None takes what the server takes."""
+    cancel_ttl: float = 3600.0
+    """Seconds that a task's cancel flag is kept (contract 10.3)."""
     duplicate_window: float = DUPLICATE_WINDOW
     max_consumers: int = MAX_CONSUMERS
     reconcile: bool = False
@@ -87,6 +89,8 @@ class StreamSettings:
             raise ValueError(f"tail must be one of {', '.join(TAILS)}, not {self.tail}")
         if self.log_ttl < 0 or self.head_ttl < 0:
             raise ValueError("log_ttl and head_ttl must not be negative")
+        if self.cancel_ttl <= 0:
+            raise ValueError("cancel_ttl must be more than 0")
 
     @property
     def window(self) -> float:

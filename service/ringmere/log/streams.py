@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringmere.log.connect import Connection
+from ringmere.log.control import Control
 from ringmere.log.epoch_store import EpochStore
 from ringmere.log.provision import ShardInfo, ensure_shards, require_jetstream
 from ringmere.log.purges import Purges
@@ -13,7 +14,7 @@ __all__ = ["ShardInfo", "StreamSettings", "ensure_streams"]
 
 
 async def ensure_streams(connection: Connection, settings: StreamSettings) -> list[ShardInfo]:
-    """Create, or check, the streams, their heads, the epoch records, the purge records and the snapshots.
+    """Create, or check, the streams, their heads, the buckets of epochs, purges, snapshots and cancels.
 
     Several instances may do so at once. Raises ``LogRefused`` (JetStream off, server too old, no room) and
     ``StreamShapeDiffers`` (naming every difference, unless ``settings.reconcile`` lets it change them) when
@@ -26,6 +27,7 @@ async def ensure_streams(connection: Connection, settings: StreamSettings) -> li
     shards = await ensure_shards(connection, settings)
     # Last, so that what is left of the store is theirs and no stream of events becomes smaller for it.
     await prepare_snapshots(connection, settings, account)
+    await Control(connection, settings).prepare()
     for info in shards:
         await store.ensure(info)
     return shards

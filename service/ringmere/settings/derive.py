@@ -38,6 +38,7 @@ def log_settings(settings: Settings) -> LogSettings:
         ring_size=settings.ring_size,
         log_ttl=settings.log_ttl,
         head_ttl=settings.head_ttl,
+        cancel_ttl=settings.cancel_ttl,
         shards=settings.shards,
         replicas=settings.replicas,
         max_bytes=settings.max_bytes or None,

@@ -81,6 +81,7 @@ class Settings:
     ring_size: int = _row(NUMBER, 8000, "log", "Newest events of a session that can be replayed.", low=1, high=MAX_RING_SIZE)
     log_ttl: float = _row(DURATION, 3600.0, "log", "Age at which an event leaves the log: how long a client may be away.", low=1, high=366 * DAY, zero="for ever")
     head_ttl: float = _row(DURATION, 7 * DAY, "log", "How long the last id of a session is known after its events have expired.", low=1, high=3660 * DAY, zero="off")
+    cancel_ttl: float = _row(DURATION, 3600.0, "log", "How long the cancel of a task is remembered: longer than a task waits for its worker.", low=1, high=366 * DAY)
     shards: int = _row(NUMBER, 1, "log", "Streams that the sessions are spread over; fixed at birth.", low=1, high=MAX_SHARDS)
     replicas: int = _row(NUMBER, 1, "log", "Copies of each stream in the NATS cluster.", low=1, high=5)
     max_bytes: int = _row(SIZE, 0, "log", "Disk that the event streams of all shards may take together, per copy.", low=1024**2, high=MAX_BYTES, zero="80 % of the store, shared by the shards")

@@ -44,4 +44,5 @@ SKIPPED = SKIP_REASONS
 CURSORS_IGNORED = ("malformed", "repeated", "empty", "too_large")
 BREAKER_STATES = (State.OPEN.value, State.CLOSED.value)
 """What a breaker is told of; that it looks (the other states) is no news."""
+CANCEL_OUTCOMES = ("requested", "repeated", "failed", "delivered")
 PUBLISH_OUTCOMES = ("stored", "duplicate", "degraded", *sorted(_codes(RingmereError)))

@@ -155,6 +155,13 @@ class LogObserver(Observer):
         """Say that a shard's live messages do not come."""
         self._limited("tail_not_reopened", str(shard), shard=shard, reason=reason)
 
+    def cancel(self, outcome: str, session: str, task: str) -> None:
+        """Say that a task is to end, or that it could not be said; of repeats only the counts are of interest."""
+        if outcome == "requested":
+            self._info("cancel_requested", session=session, task=task)
+        elif outcome == "failed":
+            self._limited("cancel_failed", "", session=session, task=task)
+
     def epoch_added(self, shard: int, token: str) -> None:
         """Say that a shard has a new epoch."""
         self._warning("epoch_added", shard=shard, token=token)

@@ -137,6 +137,10 @@ class Metrics(Observer):
             "skipped_messages", "Stored messages that are no events.", "reason", labels.SKIPPED
         )
         self._tail_failures = self._counter("tail_reopen_failures", "Tries to open a lost live tail again that failed.")
+        self._cancels = self._counts(
+            "cancels", "Cancels of tasks, by what became of them; delivered counts requests that waited for one.",
+            "outcome", labels.CANCEL_OUTCOMES,
+        )  # fmt: skip
         self._epochs = self._counter("epochs_added", "Changes of an epoch table: ids of lost events became unknown.")
 
     def published(self, outcome: str, events: int, seconds: float) -> None:
@@ -222,6 +226,10 @@ class Metrics(Observer):
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """Count a message that was passed over."""
         self._skipped.add(reason)
+
+    def cancel(self, outcome: str, session: str, task: str) -> None:
+        """Count a cancel, or one that was told."""
+        self._cancels.add(outcome)
 
     def loop_late(self, seconds: float) -> None:
         """Observe how late the event loop is."""
