@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ringmere.cli.clock import date_and_time
 from ringmere.cli.flags import DEFAULT_SERVER, Json, Server
+from ringmere.cli.purge import close, purge
 from ringmere.client.sessions import list_sessions, show_session
 
 app = typer.Typer(help="What the log keeps, and who reads it.", no_args_is_help=True)
@@ -63,6 +64,10 @@ def show(
     if readers:
         console.print()
         console.print(_readers(readers))
+
+
+app.command()(close)
+app.command()(purge)
 
 
 async def _take(server: str, prefix: str, limit: int) -> list[dict[str, Any]]:
