@@ -99,6 +99,26 @@ async def test_a_dropped_client_resumes_at_its_cursor_each_time(server: str, cli
         assert [data["replayedCount"] for data in follower.of_type("replay_complete")] == [2, 1, 1, 1]
 
 
+async def test_many_sessions_on_one_connection_are_resumed_by_their_one_cursor(server: str, client: str) -> None:
+    if client.startswith("qwen"):
+        pytest.skip("it builds the address of one session itself")
+    one, other = f"many-{client}-1", f"many-{client}-2"
+    ids = await publish(server, one, 1)
+    cursor = ids[0]
+    async with relay(server) as way, follow(client, f"{way.url}/events?session={one},{other}", cursor) as follower:
+        await follower.until(lambda: follower.types == ["replay_complete"], "the beginning")
+        for drop in range(1, 3):
+            ids += await publish(server, other, 2) + await publish(server, one, 1)
+            await follower.has(len(ids) - 1)
+            way.cut()
+            ids += await publish(server, one, 1) + await publish(server, other, 1)
+            await follower.until(lambda drop=drop: len(follower.of_type("replay_complete")) > drop, "a resume")
+        await follower.has(len(ids) - 1)
+        assert follower.ids == ids[1:]
+        named = {event.envelope["id"]: event.envelope["sessionId"] for event in follower.events if event.type == "t"}
+        assert set(named.values()) == {one, other}
+
+
 async def test_a_cursor_behind_the_ring_is_told_and_later_events_still_come(server: str, client: str) -> None:
     session = f"behind-{client}"
     ids = await publish(server, session, RING + 3)
