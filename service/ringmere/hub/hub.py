@@ -169,7 +169,9 @@ class Hub(Listening):
         Its data is what typed clients expect of one; they pass over an event without session and reason.
         """
         data = {"sessionId": session, "reason": "client_close"}
-        return await self.publish(session, make_payload("session_closed", data))
+        published = await self.publish(session, make_payload("session_closed", data))
+        self.observer.closed(session)
+        return published
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -273,6 +275,7 @@ class Hub(Listening):
     async def purge(self, session: str) -> None:
         """Remove a session's log and head, and every instance's window (contract 10.4)."""
         await self.log.purge(session)
+        self.observer.purged(session)
 
     def stats(self) -> HubStats:
         """Return the gauges of this moment."""

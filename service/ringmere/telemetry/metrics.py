@@ -54,6 +54,7 @@ class Metrics(Observer):
         self.registry.register(ProcessCollector())
         self._make_publish_metrics()
         self._make_stream_metrics()
+        self._make_session_metrics()
         self._make_log_metrics()
         build = Gauge(
             "ringmere_build_info", "Always 1; what is running.", ["version", "python"], registry=self.registry
@@ -121,6 +122,10 @@ class Metrics(Observer):
         self._ignored = self._counts(
             "cursors_ignored", "Malformed cursors that degraded to live-only.", "reason", labels.CURSORS_IGNORED
         )
+
+    def _make_session_metrics(self) -> None:
+        self._closes = self._counter("closes", "Sessions closed by request.")
+        self._purges = self._counter("purges", "Sessions removed with all that was stored of them, by request.")
 
     def _make_log_metrics(self) -> None:
         self._loop_lag = self._seconds(
@@ -214,6 +219,14 @@ class Metrics(Observer):
     def gap_filled(self, session: str, events: int) -> None:
         """Count the events that filled a hole."""
         self._gap_filled.inc(events)
+
+    def closed(self, session: str) -> None:
+        """Count a session that was closed."""
+        self._closes.inc()
+
+    def purged(self, session: str) -> None:
+        """Count a session that was purged."""
+        self._purges.inc()
 
     def log_degraded(self, shard: int, reason: str) -> None:
         """Count a breaker that has opened."""
