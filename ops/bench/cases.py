@@ -83,7 +83,7 @@ class Outcome:
     runs: list[Measured] = field(default_factory=list)
 
 
-def _run(on: Stack, readers: int, sessions: int, patience: float, window: int = 0, **options: object) -> Measured:
+def measure(on: Stack, readers: int, sessions: int, patience: float, window: int = 0, **options: object) -> Measured:
     """Open the streams, publish while they read, wait until all is delivered, and account for the time used."""
     on_progress = CACHE / f"progress-{time.monotonic_ns()}"
     prefix = f"s{time.monotonic_ns()}-"
@@ -91,14 +91,14 @@ def _run(on: Stack, readers: int, sessions: int, patience: float, window: int = 
     try:
         reader.wait_ready()
         begin, busy = time.monotonic(), machine.busy_seconds()
-        gateway, nats = machine.cpu_seconds(on.gateway.pid), machine.cpu_seconds(on.nats.pid)
+        gateway, nats = machine.cpu_seconds(on.gateway.pid), _server_cpu(on)
         limits: dict[str, object] = {"window": window, "progress": on_progress} if window else {}
         published = publish(on, sessions, prefix=prefix, **limits, **options)
         read = reader.expect(published["rounds"], patience)
         on.gateway.check()
         cpu = {
             "gateway": machine.cpu_seconds(on.gateway.pid) - gateway,
-            "nats-server": machine.cpu_seconds(on.nats.pid) - nats,
+            "nats-server": _server_cpu(on) - nats,
             "publisher": published["cpu_s"],
             "reader": read["cpu_s"],
         }
@@ -109,17 +109,21 @@ def _run(on: Stack, readers: int, sessions: int, patience: float, window: int = 
         on_progress.unlink(missing_ok=True)
 
 
+def _server_cpu(on: Stack) -> float:
+    return sum(machine.cpu_seconds(pid) for pid in on.servers)
+
+
 def fanout(tools: Tools, who: Contender, scale: Scale) -> Outcome:
     """1 session, many readers: flat out behind a window, then at a fixed low rate."""
     out = Outcome()
     with stack(tools, who) as on:
-        run = _run(on, scale.fanout_readers, 1, scale.patience, scale.fanout_window, seconds=scale.fanout_seconds)
+        run = measure(on, scale.fanout_readers, 1, scale.patience, scale.fanout_window, seconds=scale.fanout_seconds)
         run.label = "flat out"
         out.runs.append(run)
         out.numbers["deliveries_per_s"] = run.read["events"] / max(run.read["span_s"], 1e-6)
         out.notes += run.faults
     with stack(tools, who) as on:
-        run = _run(on, scale.fanout_readers, 1, scale.patience, rate=scale.slow_rate, seconds=scale.slow_seconds)
+        run = measure(on, scale.fanout_readers, 1, scale.patience, rate=scale.slow_rate, seconds=scale.slow_seconds)
         run.label = "fixed rate"
         out.runs.append(run)
         out.numbers["cpu_s_per_million"] = run.cpu["gateway"] / max(run.read["events"], 1) * 1e6
@@ -134,7 +138,7 @@ def many_sessions(tools: Tools, who: Contender, scale: Scale) -> Outcome:
 
     def step(rate: float, contender: Contender = who) -> Measured:
         with stack(tools, contender) as on:
-            return _run(on, scale.sessions, scale.sessions, 30.0, rate=rate, seconds=scale.step_seconds)
+            return measure(on, scale.sessions, scale.sessions, 30.0, rate=rate, seconds=scale.step_seconds)
 
     best = _highest_rate(step, scale, out)
     out.numbers["max_events_per_s"] = best

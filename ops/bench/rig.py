@@ -48,6 +48,8 @@ class Contender:
     """Flags that switch head streams off; empty for a gateway that has none."""
     metrics: str | None = None
     """Path of its metrics, None when it has none."""
+    server: str = ""
+    """What else its NATS server is configured with."""
 
     def command(self, nats_url: str) -> list[str]:
         return [sys.executable, *self.arguments, self.nats_flag, nats_url]
@@ -160,8 +162,9 @@ class Stack:
         self.contender = contender
         self.directory = directory
         self.nats_port = _free_port()
+        self.store = directory / "store"
         config = directory / "nats.conf"
-        config.write_text(SERVER_CONFIG.format(port=self.nats_port, store=directory / "store"))
+        config.write_text(SERVER_CONFIG.format(port=self.nats_port, store=self.store) + contender.server)
         self.nats = Service("nats-server", [str(tools.nats_server), "-c", str(config)], directory)
         self._gateway: Service | None = None
         self.port = 0
@@ -171,6 +174,11 @@ class Stack:
         if self._gateway is None:
             raise BenchError("the gateway is not running")
         return self._gateway
+
+    @property
+    def servers(self) -> list[int]:
+        """The processes that are NATS."""
+        return [self.nats.pid]
 
     def start(self) -> None:
         self.nats.wait_output(re.compile("Server is ready"))
