@@ -170,7 +170,7 @@ class Hub(Listening):
         """
         data = {"sessionId": session, "reason": "client_close"}
         published = await self.publish(session, make_payload("session_closed", data))
-        self.observer.closed(session)
+        self.observer.session_closed(session)
         return published
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Hub(Listening):
     async def purge(self, session: str) -> None:
         """Remove a session's log and head, and every instance's window (contract 10.4)."""
         await self.log.purge(session)
-        self.observer.purged(session)
+        self.observer.session_purged(session)
 
     def stats(self) -> HubStats:
         """Return the gauges of this moment."""

@@ -100,10 +100,10 @@ class Observer:
     def skipped(self, session: str, seq: int, reason: str) -> None:
         """A stored message is no event and was passed over (contract 1.9)."""
 
-    def closed(self, session: str) -> None:
+    def session_closed(self, session: str) -> None:
         """A session was closed by a request to this instance (contract 10.4)."""
 
-    def purged(self, session: str) -> None:
+    def session_purged(self, session: str) -> None:
         """All that was stored of a session was removed by a request to this instance (contract 10.4)."""
 
     def log_connected(self, connected: bool) -> None:

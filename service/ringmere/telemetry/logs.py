@@ -136,11 +136,11 @@ class LogObserver(Observer):
         """Say which stored message is no event."""
         self._limited("message_skipped", reason, session=session, seq=seq, reason=reason)
 
-    def closed(self, session: str) -> None:
+    def session_closed(self, session: str) -> None:
         """Say that a session was closed."""
         self._info("session_closed", session=session)
 
-    def purged(self, session: str) -> None:
+    def session_purged(self, session: str) -> None:
         """Say that a session was purged: what is gone for good should be found later."""
         self._info("session_purged", session=session)
 

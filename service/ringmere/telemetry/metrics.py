@@ -220,11 +220,11 @@ class Metrics(Observer):
         """Count the events that filled a hole."""
         self._gap_filled.inc(events)
 
-    def closed(self, session: str) -> None:
+    def session_closed(self, session: str) -> None:
         """Count a session that was closed."""
         self._closes.inc()
 
-    def purged(self, session: str) -> None:
+    def session_purged(self, session: str) -> None:
         """Count a session that was purged."""
         self._purges.inc()
 
