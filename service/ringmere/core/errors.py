@@ -8,7 +8,8 @@
     │   ├── MalformedBody       the text is not acceptable JSON
     │   ├── InvalidEvent        JSON, but not an event
     │   │   ├── SchemaViolation     an event, but not one of its type
-    │   │   └── UnknownType
+    │   │   ├── UnknownType
+    │   │   └── InvalidCloudEvent   JSON, but not a CloudEvent
     │   ├── InvalidBatch
     │   ├── InvalidKey
     │   ├── InvalidExpectation
@@ -92,6 +93,12 @@ class UnknownType(InvalidEvent):
     """An event of a type that has no schema, where each type must have one."""
 
     code = "unknown_type"
+
+
+class InvalidCloudEvent(InvalidEvent):
+    """What is declared to be a CloudEvent is none of version 1.0."""
+
+    code = "invalid_cloudevent"
 
 
 class InvalidBatch(InvalidInput):

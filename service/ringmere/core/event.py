@@ -121,7 +121,7 @@ def parse_draft(body: bytes, check: Check | None = None) -> Draft:
     value = load(body)
     if not isinstance(value, dict):
         raise MalformedBody("the body must be a JSON object, or an array of them")
-    return _draft(value, body, None, check)
+    return make_draft(value, body, None, check)
 
 
 def parse_batch(body: bytes, check: Check | None = None) -> list[Draft]:
@@ -132,7 +132,9 @@ def parse_batch(body: bytes, check: Check | None = None) -> list[Draft]:
     if not 1 <= len(value) <= MAX_BATCH:
         raise InvalidBatch(f"a batch has 1 to {MAX_BATCH} events, this one has {len(value)}")
     rows = _decode_rows(body)
-    return [_draft(item, bytes(raw), index, check) for index, (item, raw) in enumerate(zip(value, rows, strict=True))]
+    return [
+        make_draft(item, bytes(raw), index, check) for index, (item, raw) in enumerate(zip(value, rows, strict=True))
+    ]
 
 
 def is_batch(body: bytes) -> bool:
@@ -156,8 +158,8 @@ def make_payload(type: str, data: Any, *, terminal: bool = False, meta: dict[str
         raise MalformedBody(str(error)) from error
 
 
-def _draft(value: Any, raw: bytes, index: int | None, check: Check | None) -> Draft:
-    """Check one decoded row against contract 2.1 and build its payload from its own bytes."""
+def make_draft(value: Any, raw: bytes, index: int | None, check: Check | None) -> Draft:
+    """Return the draft of one decoded row, with a payload made of its own bytes; raises as :func:`parse_draft`."""
 
     def refuse(detail: str) -> NoReturn:
         raise InvalidEvent(detail, index)

@@ -19,12 +19,19 @@ _CHARSETS = frozenset({"utf-8", "utf8"})
 
 @asynccontextmanager
 async def json_body(door: Door, request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """Give the bytes of a JSON body; while the block runs they count against the instance's bound.
+    """Give the bytes of a JSON body; raises as :func:`whole_body`, and a 415 problem."""
+    check_media_type(request)
+    async with whole_body(door, request) as body:
+        yield body
+
+
+@asynccontextmanager
+async def whole_body(door: Door, request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """Give the bytes of a body, whatever it is; while the block runs they count against the instance's bound.
 
     Raises :class:`~ringmere.core.errors.EventTooLarge`, :class:`~ringmere.core.errors.PublishOverloaded`,
-    or a 408, 415 or 417 problem.
+    or a 408 or 417 problem.
     """
-    check_media_type(request)
     limit = door.hub.limits.request_bytes
     declared = request.content_length
     if declared is not None and declared > limit:
@@ -55,13 +62,23 @@ def check_media_type(request: web.BaseRequest) -> None:
 
     A missing type is refused too: browsers send such bodies across origins without asking first.
     """
-    if "Content-Encoding" in request.headers:
-        raise HttpProblem("unsupported_media_type", "a body must not be compressed")
+    check_encoding(request)
     declared = request.headers.get("Content-Type", "")
     if declared in _COMMON_TYPES:
         return
     if request.content_type != "application/json":
         raise HttpProblem("unsupported_media_type", "the content type must be application/json")
+    check_charset(request)
+
+
+def check_encoding(request: web.BaseRequest) -> None:
+    """Raise a 415 problem for a compressed body."""
+    if "Content-Encoding" in request.headers:
+        raise HttpProblem("unsupported_media_type", "a body must not be compressed")
+
+
+def check_charset(request: web.BaseRequest) -> None:
+    """Raise a 415 problem unless the declared charset, if any, is UTF-8."""
     if (request.charset or "utf-8").lower() not in _CHARSETS:
         raise HttpProblem("unsupported_media_type", "the charset must be utf-8")
 

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from ringmere.core.backlog import Overflow
+from ringmere.core.cloudevents import BATCH, STRUCTURED
 from ringmere.core.limits import (
     MAX_BATCH,
     MAX_CANCEL_WAIT,
@@ -86,7 +87,11 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/session/{id}/events"): {
         "summary": "Append an event or a batch",
         "parameters": _PUBLISH_PARAMETERS,
-        "body": {"oneOf": [ref("Event"), an_array(ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
+        "body": {"anyOf": [ref("Event"), an_array(ref("Event"), minItems=1, maxItems=MAX_BATCH)]},
+        "other_bodies": {
+            STRUCTURED: ref("CloudEvent"),
+            BATCH: an_array(ref("CloudEvent"), minItems=1, maxItems=MAX_BATCH),
+        },
         "answers": {200: "Published", 201: "Published", 202: "Degraded", 207: "PublishedBatch"},
     },
     ("GET", "/events"): {
@@ -170,6 +175,7 @@ def _operation(
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, Any] | None = None,
     optional_body: bool = False,
+    other_bodies: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     own = [_PATH_PARAMETERS[name] for name in re.findall(r"\{(\w+)\}", path)]
     operation: dict[str, Any] = {
@@ -178,7 +184,9 @@ def _operation(
         "responses": {str(status): _answer(status, content) for status, content in answers.items()},
     }
     if body is not None:
-        operation["requestBody"] = {"required": not optional_body, "content": {"application/json": {"schema": body}}}
+        bodies = {"application/json": body, **(other_bodies or {})}
+        content = {media_type: {"schema": schema} for media_type, schema in bodies.items()}
+        operation["requestBody"] = {"required": not optional_body, "content": content}
     if own or parameters or body:
         problem = {"application/problem+json": {"schema": ref("Problem")}}
         operation["responses"]["default"] = {"description": "A problem", "content": problem}

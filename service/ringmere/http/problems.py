@@ -56,6 +56,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_snapshot": (422, "Invalid snapshot"),
     "snapshot_too_large": (413, "Too large"),
     "schema_violation": (422, "The data does not fit the type"),
+    "invalid_cloudevent": (422, "Invalid CloudEvent"),
     "unknown_type": (422, "The type has no schema"),
     "event_too_large": (413, "Too large"),
     "too_many_sessions": (413, "Too many sessions for one stream"),

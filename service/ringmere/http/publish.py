@@ -15,9 +15,10 @@ from ringmere.core.errors import (
     RingmereError,
     Unavailable,
 )
-from ringmere.core.event import Draft, check_key, is_batch, parse_batch, parse_draft
+from ringmere.core.event import Draft, check_key
 from ringmere.core.trace import TraceContext
-from ringmere.http.body import json_body
+from ringmere.http.body import whole_body
+from ringmere.http.intake import parser_of
 from ringmere.http.options import Door
 from ringmere.http.parameters import switch
 from ringmere.http.problems import json_response
@@ -29,7 +30,7 @@ DEGRADED = {"id": None, "degraded": True}
 
 
 async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Response:
-    """Append the event, or the array of events, that the body holds.
+    """Append the event, or the array of events, that the body holds; they may be CloudEvents (contract 2.11).
 
     The answer comes after the log has acknowledged. Of repeated headers none is guessed at: 400.
     """
@@ -41,10 +42,12 @@ async def publish(door: Door, request: web.BaseRequest, session: str) -> web.Res
     trace = trace_of(door, request)
     schemas = door.options.schemas()
     check = schemas.check if schemas is not None else None
-    async with json_body(door, request) as body:
-        if is_batch(body):
-            return await _batch(door, session, parse_batch(body, check), key, atomic, expected, may_degrade, trace)
-        draft = _keyed(parse_draft(body, check), key)
+    parse = parser_of(request)
+    async with whole_body(door, request) as body:
+        parsed = parse(body, check, key is None)
+        if isinstance(parsed, list):
+            return await _batch(door, session, parsed, key, atomic, expected, may_degrade, trace)
+        draft = _keyed(parsed, key)
         _check_size(door, draft)
         if may_degrade and await door.hub.publish_degraded(session, [draft], trace):
             return json_response(DEGRADED, 202)

@@ -40,6 +40,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
         },
     ),
+    "CloudEvent": an_object(
+        {
+            "specversion": {"const": "1.0"},
+            "id": {"type": "string", "minLength": 1},
+            "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
+            "type": {"type": "string", "minLength": 1, "maxLength": MAX_TYPE_CHARS},
+        },
+        {"time": {"type": "string", "format": "date-time"}, "data": {}, "data_base64": TEXT},
+    ),
     "Published": an_object({"id": ID, "sessionId": SESSION, "duplicate": {"type": "boolean"}}),
     "Degraded": an_object({"id": {"type": "null"}, "degraded": {"const": True}}),
     "PublishedBatch": an_object(

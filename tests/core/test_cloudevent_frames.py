@@ -1,0 +1,131 @@
+"""CloudEvents out: each event is one, and what came in as one is the same one again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringmere.core.backlog import Frame
+from ringmere.core.cloudevent_frames import cloudevent_frame
+from ringmere.core.cloudevents import parse_structured
+from ringmere.core.event import envelope, make_payload
+from ringmere.core.frames import control_frame, degraded_frame, event_frame
+
+ID = 42
+TIME_MS = 1_767_225_600_123
+
+
+def frame_of(payload: bytes, public_id: int = ID) -> Frame:
+    event = envelope(payload, public_id, TIME_MS)
+    return Frame(public_id, event_frame(public_id, event), len(event.json))
+
+
+def given_out(frame: Frame, session: str = "s1") -> dict[str, Any]:
+    made = cloudevent_frame(frame, session)
+    data = made.sse[: -len(b"\n\n")].split(b"\ndata: ", 1)[1]
+    assert (made.seq, made.size) == (frame.seq, len(data))
+    assert made.sse.split(b"\ndata: ")[0] == frame.sse.split(b"\ndata: ")[0]
+    assert b"\n" not in data
+    value = json.loads(data)
+    assert isinstance(value, dict)
+    return value
+
+
+def test_an_event_has_its_id_its_sessions_path_and_the_logs_time() -> None:
+    assert given_out(frame_of(make_payload("text", {"a": [1]}).payload)) == {
+        "specversion": "1.0",
+        "id": "42",
+        "source": "/session/s1",
+        "type": "text",
+        "time": "2026-01-01T00:00:00.123Z",
+        "ringmeresession": "s1",
+        "ringmereid": "42",
+        "data": {"a": [1]},
+    }
+
+
+def test_its_other_fields_are_extensions() -> None:
+    payload = b'{"type":"t","data":null,"originatorClientId":"a","promptId":"p","terminal":true}'
+    out = given_out(frame_of(payload))
+    assert (out["originatorclientid"], out["promptid"], out["terminal"], out["data"]) == ("a", "p", True, None)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data": {"x": [1, None]}},
+        {"data": None},
+        {},
+        {"data_base64": "AAE=", "datacontenttype": "image/png"},
+        {"data": "text", "datacontenttype": "text/plain"},
+        {"time": "2026-01-01T00:00:00Z", "subject": "s", "dataschema": "https://e.com/s", "ext": 5, "yes": True},
+        {"originatorclientid": "a", "promptid": "p", "terminal": True},
+        {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    ],
+    ids=str,
+)
+def test_what_was_published_as_a_cloudevent_comes_back_as_it_was(more: dict[str, Any]) -> None:
+    event = {"specversion": "1.0", "id": "own", "source": "https://e.com/a", "type": "t", **more}
+    out = given_out(frame_of(parse_structured(json.dumps(event).encode()).payload))
+    assert (out.pop("ringmereid"), out.pop("ringmeresession")) == ("42", "s1")
+    assert out == event
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        5,
+        {},
+        {"specversion": "1.0", "id": "1"},
+        {"specversion": "1.0", "id": "1", "source": "/", "data": "twice"},
+        {"specversion": "1.0", "id": "1", "source": "/", "Bad": 1},
+        {"specversion": "1.0", "id": "1", "source": "/", "data_base64": "x"},
+    ],
+    ids=str,
+)
+def test_what_others_wrote_into_the_place_is_not_given_out(forged: Any) -> None:
+    payload = json.dumps({"type": "t", "data": 1, "_meta": {"cloudevent": forged}}).encode()
+    out = given_out(frame_of(payload))
+    assert (out["id"], out["source"], out["data"]) == ("42", "/session/s1", 1)
+
+
+def test_no_stored_attribute_stands_for_what_the_service_says() -> None:
+    kept = {"specversion": "1.0", "id": "1", "source": "/", "type": "x", "ringmereid": "7", "ringmeresession": "o"}
+    payload = json.dumps({"type": "t", "data": 1, "_meta": {"cloudevent": kept}}).encode()
+    out = given_out(frame_of(payload))
+    assert (out["type"], out["ringmereid"], out["ringmeresession"]) == ("t", "42", "s1")
+
+
+@pytest.mark.parametrize("stamp", [1e300, -1e300, 1e17])
+def test_a_publishers_number_that_is_no_time_is_left_out(stamp: float) -> None:
+    payload = json.dumps({"type": "t", "data": 1, "_meta": {"serverTimestamp": stamp}}).encode()
+    assert "time" not in given_out(frame_of(payload))
+
+
+def test_an_event_that_was_not_stored_has_an_id_of_its_own_kind() -> None:
+    event = envelope(b'{"type":"t","data":1}', None, TIME_MS)
+    out = given_out(Frame(0, degraded_frame(event), len(event.json)))
+    assert out["id"].startswith("unstored-")
+    assert "ringmereid" not in out
+
+
+def test_a_control_frame_stays_as_it_is() -> None:
+    frame = Frame(0, control_frame("replay_complete", {"replayedCount": 0}, TIME_MS), 0)
+    assert cloudevent_frame(frame, "s1") is frame
+
+
+def test_a_frame_whose_size_is_not_known_is_measured() -> None:
+    frame = frame_of(make_payload("t", "x").payload)
+    assert cloudevent_frame(Frame(frame.seq, frame.sse, 0), "s1") == cloudevent_frame(frame, "s1")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20), st.text())
+def test_any_type_and_text_comes_through(type: str, text: str) -> None:
+    if not type.isprintable() or type in ("open", "error"):
+        return
+    out = given_out(frame_of(make_payload(type, text).payload))
+    assert (out["type"], out["data"]) == (type, text)
