@@ -54,7 +54,7 @@ async def test_a_killed_instance_costs_a_reader_of_many_no_event_and_brings_none
                 await to.publish(names[number % 8], {"type": "n", "data": number})
             got += await take(stream, 25)
             await first.kill()
-            cursor = stream.last_id
+            cursor = stream.cursor
         assert isinstance(cursor, str)
         async with follow_many(second.url, match="run-*", from_=cursor, backoff=FAST) as stream:
             for number in range(40, 48):
@@ -123,13 +123,13 @@ async def test_five_hundred_sessions_share_a_connection_with_one_that_floods(ins
         async with follow_many(at, "flood", *names, backoff=FAST) as stream:
             reading = asyncio.ensure_future(take(stream, half))
             await eventually(lambda: _live(one.hub.many.streams), "the stream is live", 30)
-            await eventually(lambda: stream.last_id is not None, "the client knows where it began", 30)
+            await eventually(lambda: stream.cursor is not None, "the client knows where it began", 30)
             writing = asyncio.gather(write("flood", flood, size), others())
             while not reading.done():
                 look()
                 await asyncio.sleep(0.01)
             got += reading.result()
-            cursor = str(stream.last_id)
+            cursor = str(stream.cursor)
             assert one.readers() == 1
         await writing
         async with follow_many(f"http://127.0.0.1:{two.port}", "flood", *names, from_=cursor, backoff=FAST) as stream:

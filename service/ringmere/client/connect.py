@@ -37,11 +37,20 @@ class Options:
 
 @dataclass(slots=True)
 class Position:
-    """Where to go on: the newest cursor, and the epoch token it came with (contract 1.3)."""
+    """Where to go on: the newest cursor, and the epoch token it came with (contract 1.3).
 
-    cursor: int | str | None
+    That of many sessions is a ``text``, and ``cursor`` is None then.
+    """
+
+    cursor: int | None
     epoch: str | None = None
     from_start: bool = False
+    text: str | None = None
+
+    @property
+    def told(self) -> int | str | None:
+        """The cursor, of whatever kind."""
+        return self.text if self.cursor is None else self.cursor
 
 
 @dataclass(slots=True)
@@ -120,8 +129,8 @@ def _headers(options: Options, position: Position) -> dict[str, str]:
     # A compressed stream sits in the compressor's buffer of a proxy until it is full.
     headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
     headers.update(options.headers)
-    if position.cursor is not None:
-        headers["Last-Event-ID"] = str(position.cursor)
+    if position.told is not None:
+        headers["Last-Event-ID"] = str(position.told)
         if position.epoch is not None:
             headers["X-Event-Epoch"] = position.epoch
     return headers

@@ -46,7 +46,7 @@ def follow_many(
 ) -> ManyStream:
     """Return a stream of the named ``sessions``, or of all that ``match`` a prefix with a ``*`` behind it.
 
-    ``from_`` is ``"live"``, ``"start"``, or the :attr:`ManyStream.last_id` of an earlier stream. For everything else
+    ``from_`` is ``"live"``, ``"start"``, or the :attr:`ManyStream.cursor` of an earlier stream. For everything else
     see :func:`~ringmere.client.stream.follow`.
     """
     if bool(sessions) is (match is not None):
@@ -63,7 +63,7 @@ def follow_many(
         max_event_bytes,
     )
     cursor = None if from_ in ("live", "start") else from_
-    position = Position(cursor, from_start=from_ == "start")
+    position = Position(None, from_start=from_ == "start", text=cursor)
     return ManyStream(url, [check_session_id(one) for one in sessions], options, position, http, on_state, roll)
 
 
@@ -89,6 +89,11 @@ class ManyStream(Stream):
         self._url = url.rstrip("/")
         self._sessions = dict.fromkeys(sessions)
         self._replaying: dict[str, None] = {}
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of all sessions: behind the item handed over last, or where a live stream began."""
+        return self._position.text
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -146,14 +151,14 @@ class ManyStream(Stream):
             except (Unreachable, Refused) as error:
                 self._drop(str(error))
 
-    def _cursor(self, text: str) -> str | None:
-        return text if is_composite(text) else None
+    def _move_to(self, text: str, epoch: str | None) -> None:
+        if is_composite(text):
+            self._position = Position(None, epoch, text=text)
 
     def _hand_over(self, item: Event | Control, last_id: str) -> Event | Control:
         session = item.session or ""
         if isinstance(item, Event):
-            epoch = self._connection.epoch if self._connection else self._position.epoch
-            self._position = Position(self._cursor(last_id) or self._position.cursor, epoch)
+            self._move_to(last_id, self._connection.epoch if self._connection else self._position.epoch)
             self._waits.progress()
             return item if session not in self.resyncs else item._replace(in_sync=False)
         if item.type == RESYNC:

@@ -128,7 +128,7 @@ class Stream:
         self._closing = False
 
     @property
-    def last_id(self) -> int | str | None:
+    def last_id(self) -> int | None:
         """The cursor: the id of the event handed over last, or the point where a live stream began."""
         return self._position.cursor
 
@@ -205,10 +205,9 @@ class Stream:
             return
         self._connection = connection
         self._closing = False
-        self._tell(Connected(self._attempts, asked.cursor, connection.stream_id))
-        start = self._cursor(connection.start)
-        if asked.cursor is None and not asked.from_start and start is not None:
-            self._position = Position(start, connection.epoch)
+        self._tell(Connected(self._attempts, asked.told, connection.stream_id))
+        if asked.told is None and not asked.from_start:
+            self._move_to(connection.start, connection.epoch)
 
     async def _read(self, connection: Connection) -> None:
         silence = SILENT_HEARTBEATS * self._options.heartbeat
@@ -236,9 +235,11 @@ class Stream:
         """Return query parameters that may differ from one connection to the next."""
         return {}
 
-    def _cursor(self, text: str) -> int | str | None:
-        """Return the cursor that a text of the gateway's spells, None when it is none."""
-        return parse_cursor(text)
+    def _move_to(self, text: str, epoch: str | None) -> None:
+        """Go on behind the cursor that a text of the gateway's spells, if it is one."""
+        cursor = parse_cursor(text)
+        if cursor is not None:
+            self._position = Position(cursor, epoch)
 
     def _hand_over(self, item: Event | Control, last_id: str) -> Event | Control:
         """Move the cursor and the latch by an item that the user gets now; ``last_id`` is the id line it came under."""
@@ -263,9 +264,7 @@ class Stream:
         if connection is not None:
             if time.monotonic() - connection.opened_at >= self._options.heartbeat:
                 self._waits.progress()
-            anchor = self._cursor(connection.decoder.last_id)
-            if anchor is not None:
-                self._position = Position(anchor, connection.epoch)
+            self._move_to(connection.decoder.last_id, connection.epoch)
         self._disconnect()
         delay = self._waits.next()
         self._due = time.monotonic() + delay
