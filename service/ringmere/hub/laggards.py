@@ -10,6 +10,7 @@ from ringmere.core.backlog import State
 from ringmere.hub.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    from ringmere.hub.channel import Channel
     from ringmere.hub.lifetime import Lifetime
 
 
@@ -28,9 +29,22 @@ def _weight(reader: Lifetime) -> tuple[int, int, float]:
 
 
 def _row(reader: Lifetime) -> dict[str, Any]:
+    row = {"sessionId": reader.session, **describe_reader(reader)}
+    if not isinstance(reader, Subscriber):
+        return {**row, "positionId": reader.last_id}
+    channel = reader.channel
+    return {
+        **row,
+        **describe_place(channel, position_of(reader)),
+        "lastEventId": channel.id_of(channel.last),
+        "sessionEvictions": channel.evictions,
+    }
+
+
+def describe_reader(reader: Lifetime) -> dict[str, Any]:
+    """Return what is said of a reader, whatever it follows."""
     backlog = reader.backlog
-    row = {
-        "sessionId": reader.session,
+    return {
         "streamId": reader.stream_id,
         "client": reader.client,
         "transport": reader.transport,
@@ -41,20 +55,21 @@ def _row(reader: Lifetime) -> dict[str, Any]:
         "warned": backlog is not None and backlog.state is State.WARNED,
         "ageSeconds": round(reader.age, 1),
     }
-    return {**row, **(_distance(reader) if isinstance(reader, Subscriber) else {"positionId": reader.last_id})}
 
 
-def _distance(reader: Subscriber) -> dict[str, Any]:
-    """Say how far the reader of one session is behind it."""
-    channel, backlog = reader.channel, reader.backlog
-    position = backlog.handed if backlog is not None and backlog.frames else reader.reached
+def position_of(reader: Subscriber) -> int:
+    """Return the sequence of the last event that was handed to the reader's connection."""
+    backlog = reader.backlog
+    return backlog.handed if backlog is not None and backlog.frames else reader.reached
+
+
+def describe_place(channel: Channel, position: int) -> dict[str, Any]:
+    """Say how far one who has been handed everything up to ``position`` is behind the session."""
     due, oldest_ns = channel.window.due(position)
     # What memory does not reach back to is not counted; its age is at least that of what memory has.
     known = channel.window.floor <= position
     return {
         "positionId": channel.id_of(position),
-        "lastEventId": channel.id_of(channel.last),
         "behindEvents": due if known else None,
         "behindSeconds": round(max(0, channel.hub.clock() - oldest_ns) / 1e9, 3) if oldest_ns else 0.0,
-        "sessionEvictions": channel.evictions,
     }

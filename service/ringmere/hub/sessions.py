@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringmere.core.errors import SessionNotFound
-from ringmere.log.port import Log, SessionState
+from ringmere.hub.laggards import describe_place, describe_reader, position_of
+from ringmere.log.port import Head, Log, SessionState, Stored
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 PIPELINE = 16
 """Sessions of a page described at once."""
-FENCE_PAGE = 1
-"""Bytes asked for when only the message behind the fence is of interest: a page has at least one message."""
+FIRST_PAGE = 1
+"""Bytes asked for when only the first message is of interest: a page has at least one."""
+MS = 1_000_000
+"""Nanoseconds of a millisecond."""
 
 
 class SessionList(NamedTuple):
@@ -31,18 +34,22 @@ async def describe_session(log: Log, state: SessionState) -> dict[str, Any]:
     """Return the public form of a session's state; a fence is neither counted nor named (contract 1.5)."""
     id_of = log.epochs(state.session).id_of
     fenced = state.stored > log.ring_size
-    first = state.first
-    if fenced:
-        page = await log.page(state.session, state.first + 1, FENCE_PAGE)
-        first = page.messages[0].seq if page.messages else state.last
+    first = (await _first(log, state)).seq if fenced else state.first
     return {
         "sessionId": state.session,
         "firstEventId": id_of(first),
         "lastEventId": id_of(state.last),
         "events": state.stored - fenced,
         "closed": state.closed,
-        "lastEventAt": state.last_time_ns // 1_000_000,
+        "lastEventAt": state.last_time_ns // MS,
     }
+
+
+async def _first(log: Log, state: SessionState) -> Stored:
+    """Return the session's first message that is no fence; its last one when all others went meanwhile."""
+    start = state.first + (state.stored > log.ring_size)
+    page = await log.page(state.session, start, FIRST_PAGE)
+    return page.messages[0] if page.messages else Stored(state.last, state.last_time_ns, b"")
 
 
 async def list_sessions(log: Log, prefix: str, after: str, limit: int) -> SessionList:
@@ -56,37 +63,46 @@ async def list_sessions(log: Log, prefix: str, after: str, limit: int) -> Sessio
 
 
 async def show_session(hub: Hub, session: str, channel: Channel | None) -> dict[str, Any]:
-    """Return one session's state, what its snapshot reaches to, and its readers here; raises ``SessionNotFound``."""
-    state = await hub.log.session(session)
-    found = await hub.snapshots.look(session)
+    """Return one session's state, what its snapshot reaches to, and its readers here; raises ``SessionNotFound``.
+
+    A session whose log has expired is still known by its head, its snapshot, or a reader.
+    """
+    state, found = await asyncio.gather(hub.log.session(session), hub.snapshots.look(session))
+    head = await hub.log.head(session) if state is None else None
     readers = describe_readers(channel) if channel is not None else []
-    if state is None and found is None and not readers:
+    if state is None and head is None and found is None and not readers:
         raise SessionNotFound(f"session {session} is unknown")
-    row = await describe_session(hub.log, state) if state is not None else {"sessionId": session, "events": 0}
+    row = _expired(hub.log, session, head) if state is None else await describe_session(hub.log, state)
+    if state is not None:
+        row["firstEventAt"] = (await _first(hub.log, state)).time_ns // MS
+    if row["lastEventAt"] is not None:
+        row["idleSeconds"] = round(max(0, hub.clock() // MS - row["lastEventAt"]) / 1000, 3)
     if found is not None:
-        updated_at = found.snapshot.updated_ns // 1_000_000
+        updated_at = found.snapshot.updated_ns // MS
         row["snapshot"] = {"lastEventId": found.id, "final": found.final, "updatedAt": updated_at}
-    return {**row, "readers": readers}
+    return {**row, "evictions": channel.evictions if channel is not None else 0, "readers": readers}
+
+
+def _expired(log: Log, session: str, head: Head | None) -> dict[str, Any]:
+    return {
+        "sessionId": session,
+        "firstEventId": None,
+        "lastEventId": log.epochs(session).id_of(head.seq) if head is not None else None,
+        "events": 0,
+        "closed": head is not None and head.terminal,
+        "lastEventAt": head.time_ns // MS if head is not None else None,
+    }
 
 
 def describe_readers(channel: Channel) -> list[dict[str, Any]]:
     """Return the readers of a session on this instance, the one that lags most first."""
-    rows = [_row(reader, channel.id_of(reader.reached)) for reader in channel.members]
+    rows = [_row(channel, reader, position_of(reader)) for reader in channel.members]
     for attachment in channel.attached.all:
-        row = _row(attachment.many, channel.id_of(attachment.reached))
+        row = _row(channel, attachment.many, attachment.reached)
         rows.append({**row, "sessions": len(attachment.many.attachments)})
     return sorted(rows, key=lambda row: (row["positionId"], -row["backlogEvents"]))
 
 
-def _row(reader: Lifetime, position_id: int) -> dict[str, Any]:
-    backlog = reader.backlog
-    return {
-        "streamId": reader.stream_id,
-        "client": reader.client,
-        "state": reader.state.value,
-        "positionId": position_id,
-        "backlogEvents": backlog.frames if backlog else 0,
-        "backlogBytes": backlog.bytes if backlog else 0,
-        "ageSeconds": round(reader.age, 1),
-        "openedAt": time.time_ns() // 1_000_000 - round(reader.age * 1000),
-    }
+def _row(channel: Channel, reader: Lifetime, position: int) -> dict[str, Any]:
+    opened_at = time.time_ns() // MS - round(reader.age * 1000)
+    return {**describe_reader(reader), **describe_place(channel, position), "openedAt": opened_at}
