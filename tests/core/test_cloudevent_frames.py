@@ -10,25 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringmere.core.backlog import Frame
-from ringmere.core.cloudevent_frames import cloudevent_frame
+from ringmere.core.cloudevent_frames import cloudevent_frames
 from ringmere.core.cloudevents import parse_structured
-from ringmere.core.event import envelope, make_payload
-from ringmere.core.frames import control_frame, degraded_frame, event_frame
+from ringmere.core.event import CONTROL_TYPES, envelope, make_payload
+from ringmere.core.frames import anchor_frame, control_frame, degraded_frame, envelope_size, event_frame
+from ringmere.core.tagged import tag
 
 ID = 42
 TIME_MS = 1_767_225_600_123
 
 
-def frame_of(payload: bytes, public_id: int = ID) -> Frame:
-    event = envelope(payload, public_id, TIME_MS)
-    return Frame(public_id, event_frame(public_id, event), len(event.json))
+def frame_of(payload: bytes, public_id: int = ID) -> bytes:
+    return event_frame(public_id, envelope(payload, public_id, TIME_MS))
 
 
-def given_out(frame: Frame, session: str = "s1") -> dict[str, Any]:
-    made = cloudevent_frame(frame, session)
-    data = made.sse[: -len(b"\n\n")].split(b"\ndata: ", 1)[1]
-    assert (made.seq, made.size) == (frame.seq, len(data))
-    assert made.sse.split(b"\ndata: ")[0] == frame.sse.split(b"\ndata: ")[0]
+def given_out(frame: bytes, session: str = "s1") -> dict[str, Any]:
+    [made] = cloudevent_frames(frame, session)
+    head, data = made.removesuffix(b"\n\n").split(b"\ndata: ", 1)
+    assert head == frame.split(b"\ndata: ")[0]
     assert b"\n" not in data
     value = json.loads(data)
     assert isinstance(value, dict)
@@ -108,19 +107,38 @@ def test_a_publishers_number_that_is_no_time_is_left_out(stamp: float) -> None:
 
 def test_an_event_that_was_not_stored_has_an_id_of_its_own_kind() -> None:
     event = envelope(b'{"type":"t","data":1}', None, TIME_MS)
-    out = given_out(Frame(0, degraded_frame(event), len(event.json)))
+    out = given_out(degraded_frame(event))
     assert out["id"].startswith("unstored-")
     assert "ringmereid" not in out
 
 
-def test_a_control_frame_stays_as_it_is() -> None:
-    frame = Frame(0, control_frame("replay_complete", {"replayedCount": 0}, TIME_MS), 0)
-    assert cloudevent_frame(frame, "s1") is frame
+def test_control_frames_and_anchors_stay_as_they_are() -> None:
+    for type in CONTROL_TYPES:
+        frame = control_frame(type, {"replayedCount": 0}, TIME_MS)
+        assert cloudevent_frames(frame, "s1") == (frame,)
+    assert cloudevent_frames(anchor_frame(5), "s1") == (anchor_frame(5),)
+    assert cloudevent_frames(b"", "s1") == ()
 
 
-def test_a_frame_whose_size_is_not_known_is_measured() -> None:
-    frame = frame_of(make_payload("t", "x").payload)
-    assert cloudevent_frame(Frame(frame.seq, frame.sse, 0), "s1") == cloudevent_frame(frame, "s1")
+def test_joined_frames_are_taken_one_by_one() -> None:
+    control = control_frame("log_degraded", {"since": 1}, TIME_MS)
+    frames = [frame_of(make_payload("t", "a\n\nb").payload, 1), control, frame_of(make_payload("u", 2).payload, 2)]
+    made = cloudevent_frames(b"".join(frames), "s1")
+    assert made == tuple(one for frame in frames for one in cloudevent_frames(frame, "s1"))
+    assert len(made) == 3
+
+
+def test_an_event_of_a_stream_of_many_names_its_own_session() -> None:
+    frame = frame_of(make_payload("t", 1).payload)
+    tagged = tag(Frame(ID, frame, envelope_size(frame)), "other")
+    out = given_out(b"id: 0:42,1:7\n" + tagged.body, "s1 and 3 more")
+    assert (out["source"], out["ringmeresession"], out["ringmereid"]) == ("/session/other", "other", "42")
+
+
+def test_the_same_bytes_are_made_into_cloudevents_once() -> None:
+    raw = frame_of(make_payload("t", "once").payload)
+    assert cloudevent_frames(raw, "s1") is cloudevent_frames(bytes(bytearray(raw)), "s1")
+    assert cloudevent_frames(raw, "s2") != cloudevent_frames(raw, "s1")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20), st.text())

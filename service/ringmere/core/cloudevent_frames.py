@@ -1,19 +1,27 @@
-"""CloudEvents 1.0 out: an event's frame with the event as a CloudEvent in JSON (contract 5.3)."""
+"""CloudEvents 1.0 out: frames whose events are CloudEvents in JSON (contract 5.3).
+
+They are made of the frames that other readers get, so nothing has to be kept in a second form. All readers are handed
+the same bytes at about the same time, live or in a replay: the newest few results serve the others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ringmere.core.backlog import Frame
 from ringmere.core.cloudevents import HAS_NO_DATA, IS_BASE64, META, OWN, TERMINAL, attributes_fault
-from ringmere.core.frames import envelope_size
+from ringmere.core.event import CONTROL_TYPES
+from ringmere.core.limits import RESHAPED_BLOBS
 
 _END = b"\n\n"
+_DATA_LINE = b"\ndata: "
+_EVENT_LINE = b"event: "
+_CONTROLS = frozenset(type.encode() for type in CONTROL_TYPES)
 
 
 class _Envelope(msgspec.Struct):
@@ -21,6 +29,7 @@ class _Envelope(msgspec.Struct):
     data: Raw
     meta: dict[str, Raw] = msgspec.field(name="_meta")
     id: int | UnsetType = UNSET
+    sessionId: str | UnsetType = UNSET  # noqa: N815
     originatorClientId: str | UnsetType = UNSET  # noqa: N815
     promptId: str | UnsetType = UNSET  # noqa: N815
     terminal: bool = False
@@ -31,21 +40,27 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def cloudevent_frame(frame: Frame, session: str) -> Frame:
-    """Return a frame of ``session`` with its event as a CloudEvent; a control frame stays as it is.
+@lru_cache(maxsize=RESHAPED_BLOBS)
+def cloudevent_frames(raw: bytes, session: str) -> tuple[bytes, ...]:
+    """Return the frames that are joined in ``raw``, each event as a CloudEvent; control frames stay as they are.
 
     What was published as a CloudEvent keeps its id, source and other attributes. An event that was not has its id
-    for id, and the session's path for source.
+    for id, and its session's path for source. ``session`` is that of events that do not name theirs.
     """
-    if not frame.seq and not frame.size:
-        return frame
-    begin = len(frame.sse) - len(_END) - (frame.size or envelope_size(frame.sse))
-    json = _cloudevent(frame.sse[begin : -len(_END)], session)
-    return Frame(frame.seq, frame.sse[:begin] + json + _END, len(json))
+    return tuple([_frame(block, session) for block in raw.split(_END)[:-1]])
+
+
+def _frame(block: bytes, session: str) -> bytes:
+    head, line, envelope = block.partition(_DATA_LINE)
+    if not line or head.rpartition(_EVENT_LINE)[2] in _CONTROLS:
+        return block + _END
+    return b"%b%b%b%b" % (head, line, _cloudevent(envelope, session), _END)
 
 
 def _cloudevent(envelope: bytes, session: str) -> bytes:
     event = _decode_envelope(envelope)
+    if event.sessionId is not UNSET:
+        session = event.sessionId
     attributes = _kept(event.meta.get(META)) or _made(event, envelope, session)
     is_base64 = attributes.pop(IS_BASE64, False)
     has_no_data = attributes.pop(HAS_NO_DATA, False)

@@ -19,6 +19,8 @@ MAX_WORKERS = 64
 MAX_SCHEMAS = 1000
 MAX_SCHEMA_BYTES = 1 * MIB
 """Files of a directory of schemas, and bytes of one."""
+RESHAPED_BLOBS = 8
+"""Turns and replay pages of which an instance keeps the events as CloudEvents, for the next reader of the same."""
 MAX_FAULT_CHARS = 300
 MAX_POINTER_CHARS = 1024
 """What an answer tells of a fault in an event's data: names in it may be of any length."""

@@ -26,6 +26,7 @@ FEATURES = (
     "degraded_publish",
     "overflow_catchup",
     "coalesce",
+    "cloudevents",
     "many_sessions",
 )
 """Capabilities by name; a client asks for the name, never for a version."""

@@ -45,6 +45,7 @@ _STREAM_PARAMETERS = [
     _parameter("query", "maxQueued", _QUEUE, "backlog in events before a slow reader is evicted"),
     _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
     _parameter("query", "coalesce", FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
+    _parameter("query", "format", {"type": "string", "enum": ["cloudevents"]}, "give each event out as a CloudEvent"),
     _parameter("header", "X-Event-Epoch", TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
 ]
 _MANY_PARAMETERS = [

@@ -52,6 +52,14 @@ def overflow(request: web.BaseRequest) -> Overflow:
         raise InvalidParameter("invalid_overflow", f"overflow must be {allowed}") from error
 
 
+def cloudevents(request: web.BaseRequest) -> bool:
+    """Return whether ``?format=`` asks for CloudEvents (contract 5.3); absent is the service's own form."""
+    text = single(request, "format", "invalid_format")
+    if text not in (None, "cloudevents"):
+        raise InvalidParameter("invalid_format", "format can only be cloudevents")
+    return text is not None
+
+
 def id_part(request: web.BaseRequest, name: str, code: str) -> str:
     """Return a parameter that holds a session id or its beginning, empty when absent."""
     return id_text(single(request, name, code) or "", name, code)

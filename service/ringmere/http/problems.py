@@ -44,6 +44,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_anchor": (400, "Invalid anchor"),
     "invalid_overflow": (400, "Invalid overflow"),
     "invalid_coalesce": (400, "Invalid coalesce"),
+    "invalid_format": (400, "Invalid format"),
     "invalid_atomic": (400, "Invalid atomic"),
     "invalid_degraded": (400, "Invalid Degraded header"),
     "invalid_purge": (400, "Invalid purge"),

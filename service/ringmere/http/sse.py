@@ -14,7 +14,7 @@ from ringmere.core.frames import control_frame, with_retry
 from ringmere.http.client_address import client_of
 from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
 from ringmere.http.options import Door
-from ringmere.http.parameters import max_queued, overflow, switch
+from ringmere.http.parameters import cloudevents, max_queued, overflow, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
 from ringmere.http.trace import trace_of
 from ringmere.hub.many import Many
@@ -78,6 +78,7 @@ def wishes(request: web.BaseRequest) -> dict[str, Any]:
         "anchor": switch(request, "anchor", "invalid_anchor"),
         "overflow": overflow(request),
         "coalesce": switch(request, "coalesce", "invalid_coalesce"),
+        "cloudevents": cloudevents(request),
     }
 
 

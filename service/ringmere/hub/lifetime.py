@@ -20,6 +20,7 @@ from ringmere.hub.notices import client_evicted, internal_fault
 from ringmere.hub.observer import Account
 from ringmere.hub.options import StreamOptions
 from ringmere.hub.outlet import Followed, Outlet
+from ringmere.hub.reshaped import CloudEventsOutlet
 from ringmere.hub.sink import Sink
 from ringmere.hub.wheel import Timer
 
@@ -169,12 +170,12 @@ class Lifetime:
         if self.state is not State.ADMITTED:
             sink.finish()
             return
-        hub, wishes = self.hub, self._wishes
-        limits, observer = hub.limits, hub.observer
-        rules = hub.coalesce if wishes.coalesce else None
+        hub, wishes, limits, observer = self.hub, self._wishes, self.hub.limits, self.hub.observer
+        rules = hub.coalesce if wishes.coalesce and not wishes.cloudevents else None
         backlog = Backlog(wishes.max_queued or limits.max_queued, limits.max_queued_bytes, wishes.overflow, rules)
         retry_ms = round(limits.retry_ms * random.uniform(0.8, 1.2))
-        outlet = self._outlet = Outlet(self._followed, self.stream_id, sink, retry_ms, backlog)
+        outlet_of = CloudEventsOutlet if wishes.cloudevents else Outlet
+        outlet = self._outlet = outlet_of(self._followed, self.stream_id, sink, retry_ms, backlog)
         hub.readers[sink.transport] += 1
         if observer.tracer is not None and wishes.trace is not None:
             observer.tracer.reading(self.stream_id, wishes.trace)
@@ -221,8 +222,7 @@ class Lifetime:
     def _expect_room(self) -> None:
         """The transport is full: it has a while to take something (contract 6.6)."""
         if self._deadline is None:
-            hub = self.hub
-            self._deadline = hub.wheel.call_later(hub.limits.write_timeout, self._write_timed_out)
+            self._deadline = self.hub.wheel.call_later(self.hub.limits.write_timeout, self._write_timed_out)
 
     def _has_room(self) -> None:
         if self.state is not State.WINDING_DOWN and self._deadline is not None:

@@ -12,8 +12,8 @@ from ringmere.core.trace import TraceContext
 class StreamOptions:
     """What any stream may be asked for; ``max_queued`` is in frames, None for the default.
 
-    ``overflow`` and ``coalesce`` are contract 6.7 and 6.8. ``client`` is the address it reads from, for people to see;
-    ``trace`` is what the request belongs to.
+    ``overflow`` and ``coalesce`` are contract 6.7 and 6.8, ``cloudevents`` is 5.3 and leaves nothing to coalesce.
+    ``client`` is the address it reads from, for people to see; ``trace`` is what the request belongs to.
     """
 
     from_start: bool = False
@@ -21,6 +21,7 @@ class StreamOptions:
     max_queued: int | None = None
     overflow: Overflow = Overflow.EVICT
     coalesce: bool = False
+    cloudevents: bool = False
     client: str | None = None
     trace: TraceContext | None = None
 

@@ -77,6 +77,9 @@ class Outlet:
 
     def send(self, raw: bytes) -> None:
         """Write unframed frames."""
+        self._put(raw)
+
+    def _put(self, raw: bytes) -> None:
         if self._retry_ms is not None:
             raw = frames.with_retry(self._retry_ms, raw)
             self._retry_ms = None
@@ -137,7 +140,7 @@ class Outlet:
         backlog, hub = self.backlog, self._channel.hub
         frames_before, bytes_before = backlog.frames, backlog.bytes
         while backlog.queue and not self.sink.paused:
-            self.send(backlog.take(DRAIN_BYTES))
+            self._put(backlog.take(DRAIN_BYTES))
         events, size = frames_before - backlog.frames, bytes_before - backlog.bytes
         if events:
             if self._counted:
