@@ -83,6 +83,26 @@ async def test_sessions_are_listed_and_one_is_followed_from_its_start(start: Sta
     await expect(page.locator("#count")).to_have_text("4")
 
 
+async def test_the_list_is_narrowed_to_ids_that_begin_like_what_is_typed(start: Start, page: Page) -> None:
+    gateway = await start()
+    for session in ("build-1", "build-2", "review-1"):
+        await gateway.numbers(session, 1)
+    await _open(page, gateway)
+    await expect(page.locator("#sessions li")).to_have_count(3)
+    await page.locator("#prefix").fill("build-")
+    await expect(page.locator("#sessions .name")).to_have_text(["build-1", "build-2"])
+    await page.locator("#prefix").press("Enter")
+    await expect(page.locator("#sessions .name")).to_have_text(["build-1", "build-2"])
+    await page.locator("#prefix").fill("nothing")
+    await expect(page.locator("#no-match")).to_have_text("No session begins with nothing.")
+    await expect(page.locator("#no-sessions")).to_be_hidden()
+    await page.locator("#prefix").fill("a.*")
+    await expect(page.locator("#no-match")).to_contain_text("characters of a session id")
+    await page.locator("#prefix").fill("")
+    await expect(page.locator("#sessions li")).to_have_count(3)
+    await expect(page.locator("#no-match")).to_be_hidden()
+
+
 async def test_obs_3_forged_markup_is_shown_as_text(start: Start, page: Page) -> None:
     gateway = await start()
     answer = await gateway.post("s1", {"type": FORGED, "data": {FORGED: FORGED}})

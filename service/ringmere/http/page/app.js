@@ -6,6 +6,7 @@ import { Feed } from "/page/feed.js";
 const ROWS = 500; // newest rows that stay in the page
 const PAGE = 100;
 const REFRESH = 5000;
+const TYPING = 200; // a list is asked for once nobody has typed for so long
 const CONTROL = new Set([
   "state_resync_required", "replay_complete", "slow_client_warning", "client_evicted", "stream_error",
   "log_degraded", "log_restored", "server_draining", "session_snapshot",
@@ -17,6 +18,7 @@ let held = false; // disconnected by hand: only the button connects again
 let current = null;
 let shown = PAGE;
 let count = 0;
+let typing = 0;
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -36,12 +38,22 @@ async function refresh() {
     mark(at("instance"), "unreachable", "unreachable");
     return;
   }
-  const answer = await fetch(`/sessions?limit=${shown}`, { cache: "no-store" });
-  if (!answer.ok) return;
-  const { sessions, next } = await answer.json();
+  await list();
+}
+
+async function list() {
+  const prefix = at("prefix").value.trim();
+  const answer = await fetch(`/sessions?limit=${shown}&prefix=${encodeURIComponent(prefix)}`, { cache: "no-store" });
+  const body = await answer.json();
+  if (prefix !== at("prefix").value.trim()) return; // typed on meanwhile
+  const refused = answer.status === 400;
+  if (!answer.ok && !refused) return;
+  const sessions = body.sessions ?? [];
   at("sessions").replaceChildren(...sessions.map(sessionRow));
-  at("no-sessions").hidden = sessions.length > 0;
-  at("more").hidden = next === undefined;
+  at("no-sessions").hidden = sessions.length > 0 || prefix !== "";
+  at("no-match").hidden = sessions.length > 0 || prefix === "";
+  at("no-match").textContent = refused ? body.detail : `No session begins with ${prefix}.`;
+  at("more").hidden = body.next === undefined;
 }
 
 function sessionRow(session) {
@@ -170,6 +182,12 @@ at("open").addEventListener("submit", (event) => {
 at("fresh").addEventListener("click", async () => {
   const answer = await fetch("/session", { method: "POST" });
   if (answer.ok) follow((await answer.json()).sessionId);
+});
+at("filter").addEventListener("submit", (event) => event.preventDefault());
+at("prefix").addEventListener("input", () => {
+  shown = PAGE;
+  clearTimeout(typing);
+  typing = setTimeout(list, TYPING);
 });
 at("more").addEventListener("click", () => {
   shown = Math.min(shown + PAGE, 1000);
