@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
+import pytest
+
+from ringmere.core.errors import LogUnavailable
 from support.hub import Client, arrived, world
+from support.nats import eventually
 
 
 async def test_all_readers_are_handed_the_same_blob_once_a_turn() -> None:
@@ -82,3 +88,33 @@ async def test_a_terminal_event_ends_every_reader_behind_it_and_the_channel_open
         again = await w.connect(1)
         await arrived(again, 2)
         assert not again.over
+
+
+async def test_a_read_of_the_log_that_fails_after_all_who_waited_have_gone_is_no_complaint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        client = await w.connect()
+        [channel] = w.hub.channels
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def bounds(_: str) -> Any:
+            began.set()
+            try:
+                await ended.wait()
+            finally:
+                ended.clear()
+            raise LogUnavailable("no answer")
+
+        w.hub.log.bounds = bounds  # type: ignore[method-assign]
+        channel._bounds = None
+        waiting = asyncio.create_task(channel.bounds())
+        await began.wait()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        ended.set()
+        await eventually(lambda: not ended.is_set(), "the read has failed")
+        channel._bounds = None
+        gc.collect()
+        assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+        client.leave()

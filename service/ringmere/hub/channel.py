@@ -303,6 +303,8 @@ class Channel:
         now = self._now()
         if self._bounds is None or now - self._bounds[0] > self.hub.limits.bounds_age or _failed(self._bounds[1]):
             self._bounds = (now, asyncio.ensure_future(self.hub.log.bounds(self.session)))
+            # All who asked may have gone when it fails: that is nothing to complain about.
+            self._bounds[1].add_done_callback(_failed)
         return await asyncio.shield(self._bounds[1])
 
     def enter(self, reader: Subscriber) -> None:

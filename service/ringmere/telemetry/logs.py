@@ -66,9 +66,12 @@ def configure(level: str = "info", json: bool | None = None) -> None:
 
 
 def _renderers(as_json: bool) -> list[Processor]:
+    # Tracebacks without the values of variables: those would be events and passwords.
     if as_json:
-        return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        return [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
+    frames_for_people = structlog.dev.RichTracebackFormatter(show_locals=False)
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=frames_for_people)]
 
 
 class LogObserver(Observer):
