@@ -122,7 +122,7 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "answers": {200: "Cancelled"},
     },
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
-    ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "Session"}},
+    ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "ShownSession"}},
     ("DELETE", "/session/{id}"): {
         "summary": "Close a session with a terminal event, or purge it",
         "parameters": [_parameter("query", "purge", FLAG, "remove the session from the log instead")],

@@ -76,6 +76,43 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         },
         {"readers": an_array({"type": "object"})},
     ),
+    "ShownSession": an_object(
+        {
+            "sessionId": SESSION,
+            "firstEventId": {"type": ["integer", "null"]},
+            "lastEventId": {"type": ["integer", "null"]},
+            "events": {"type": "integer"},
+            "closed": {"type": "boolean"},
+            "lastEventAt": {"type": ["integer", "null"]},
+            "evictions": {"type": "integer"},
+            "readers": an_array(ref("SessionReader")),
+        },
+        {
+            "firstEventAt": {"type": "integer", "description": "milliseconds since 1970, as all times here"},
+            "idleSeconds": {"type": "number", "description": "since the last event"},
+            "snapshot": an_object(
+                {"lastEventId": ID, "final": {"type": "boolean"}, "updatedAt": {"type": "integer"}},
+            ),
+        },
+    ),
+    "SessionReader": an_object(
+        {
+            "streamId": TEXT,
+            "client": {"type": ["string", "null"]},
+            "transport": {"type": ["string", "null"], "description": "null before its headers are out"},
+            "state": TEXT,
+            "positionId": ID,
+            "behindEvents": {"type": ["integer", "null"], "description": "null when it is more than memory holds"},
+            "behindSeconds": {"type": "number"},
+            "backlogEvents": {"type": "integer"},
+            "backlogBytes": {"type": "integer"},
+            "maxQueued": {"type": "integer"},
+            "warned": {"type": "boolean"},
+            "ageSeconds": {"type": "number"},
+            "openedAt": {"type": "integer"},
+        },
+        {"sessions": {"type": "integer", "description": "how many the stream follows, this one too"}},
+    ),
     "SessionList": an_object({"sessions": an_array(ref("Session"))}, {"next": SESSION}),
     "Reader": an_object(
         {
