@@ -20,6 +20,8 @@ INNER = {
     "page_cache",
     "channel_linger",
     "bounds_age",
+    "snapshot_reads",
+    "snapshot_wait",
     "sweep_first",
     "sweep_max",
 }

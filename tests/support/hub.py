@@ -161,6 +161,9 @@ class Watcher(Observer):
         self.skips: list[tuple[int, str]] = []
         self.gaps = 0
         self.resyncs: list[str] = []
+        self.resync_modes: list[str] = []
+        self.snapshots_written: list[str] = []
+        self.snapshots_sent: list[str] = []
         self.fallen_back: list[CloseReason] = []
         self.caught_up_with: list[int] = []
         self.coalesced_events = 0
@@ -179,6 +182,15 @@ class Watcher(Observer):
 
     def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         self.resyncs.append(reason)
+
+    def resync_mode(self, session: str, mode: str) -> None:
+        self.resync_modes.append(mode)
+
+    def snapshot_written(self, session: str, outcome: str, size: int) -> None:
+        self.snapshots_written.append(outcome)
+
+    def snapshot_sent(self, session: str, stream_id: str, cause: str) -> None:
+        self.snapshots_sent.append(cause)
 
     def skipped(self, session: str, seq: int, reason: str) -> None:
         self.skips.append((seq, reason))

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import control, cors, events, health, openapi, page, publish, schemas, sessions, sse
+from ringmere.http import control, cors, events, health, openapi, page, publish, schemas, sessions, snapshot, sse
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -36,6 +36,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/streams/{id}/sessions", events.change_stream),
     ("POST", "/session/{id}/tasks/{task}/cancel", control.cancel_task),
     ("GET", "/session/{id}/tasks/{task}/cancel", control.show_cancel),
+    ("PUT", "/session/{id}/snapshot", snapshot.put_snapshot),
+    ("GET", "/session/{id}/snapshot", snapshot.get_snapshot),
+    ("DELETE", "/session/{id}/snapshot", snapshot.drop_snapshot),
     ("POST", "/session", sessions.create_session),
     ("GET", "/session/{id}", sessions.show_session),
     ("DELETE", "/session/{id}", sessions.close_session),

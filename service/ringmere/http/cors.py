@@ -12,10 +12,10 @@ MAX_AGE = 600
 """Seconds a browser may remember a preflight."""
 REQUEST_HEADERS = (
     "Authorization, Content-Type, Last-Event-ID, X-Event-Epoch, X-Qwen-Event-Epoch, "
-    "Idempotency-Key, Expected-Last-Event-Id, Degraded"
+    "If-None-Match, Idempotency-Key, Expected-Last-Event-Id, Degraded"
 )
 RESPONSE_HEADERS = (
-    "X-Stream-Id, X-Start-Event-Id, X-Event-Epoch, X-Qwen-Event-Epoch, X-Cursor-Ignored, Retry-After, Location"
+    "X-Stream-Id, X-Start-Event-Id, X-Event-Epoch, X-Qwen-Event-Epoch, X-Cursor-Ignored, Retry-After, Location, ETag"
 )
 
 

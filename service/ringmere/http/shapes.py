@@ -74,7 +74,12 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "closed": {"type": "boolean"},
             "lastEventAt": {"type": "integer", "description": "milliseconds since 1970, by the log's clock"},
         },
-        {"readers": an_array({"type": "object"})},
+        {
+            "readers": an_array({"type": "object"}),
+            "snapshot": an_object(
+                {"lastEventId": ID, "final": {"type": "boolean"}, "updatedAt": {"type": "integer"}},
+            ),
+        },
     ),
     "ShownSession": an_object(
         {
@@ -152,6 +157,20 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "requestedAt": {"type": "integer", "description": "milliseconds since 1970"},
             "reason": REASON,
         },
+    ),
+    "Snapshot": an_object({"lastEventId": ID, "state": {}}, {"final": {"type": "boolean"}}),
+    "StoredSnapshot": an_object(
+        {"sessionId": SESSION, "lastEventId": ID, "final": {"type": "boolean"}, "eventEpoch": TEXT}
+    ),
+    "ReadSnapshot": an_object(
+        {
+            "sessionId": SESSION,
+            "lastEventId": ID,
+            "state": {},
+            "final": {"type": "boolean"},
+            "eventEpoch": TEXT,
+            "updatedAt": {"type": "integer", "description": "milliseconds since 1970, by the log's clock"},
+        }
     ),
     "Fresh": an_object({"sessionId": SESSION}),
     "State": an_object(

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ringmere.core.errors import Draining, LogUnavailable, SessionNotFound, SubscriberLimitExceeded
-from ringmere.hub.catchup import Plan
 from ringmere.hub.channel import Channel
+from ringmere.hub.due import Plan
 from ringmere.hub.resume import plan_stream
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 
@@ -115,7 +115,9 @@ class Admission:
 
     async def exists(self, channel: Channel) -> bool:
         """Ask the leader about what the channel does not know: an event may be stored and still on its way here."""
-        return channel.known or await self._hub.log.last(channel.session) is not None
+        if channel.known or await self._hub.log.last(channel.session) is not None:
+            return True
+        return await self._hub.snapshots.look(channel.session) is not None
 
     async def _plan(self, channel: Channel, options: SubscribeOptions) -> Plan | None:
         """Judge a cursor; once more when the log was replaced meanwhile, for the judgement may be the old log's."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ringmere.core.cursor import Outcome
 from ringmere.core.errors import LogUnavailable
-from ringmere.core.frames import control_frame
+from ringmere.core.frames import anchor_frame, control_frame
+from ringmere.hub.due import Due, Plan
 from ringmere.hub.lagging import Overtakes
-from ringmere.hub.notices import resync_required
 from ringmere.hub.observer import Replay
+from ringmere.hub.options import Resync
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.segment import Segment
 
@@ -27,41 +27,18 @@ MAX_OVERTAKEN = 3
 """Pages that retention may overtake in a row, before a reader goes to the window at once."""
 
 
-class Gap(NamedTuple):
-    """A verdict that must be told before the next event; where it begins and ends is known when it is told."""
-
-    reason: Outcome
-    detail: str | None
-
-
-class Plan(NamedTuple):
-    """Where a stream begins: behind ``position``, or with what is left of the ring when ``whole_ring``.
-
-    ``gap`` is the verdict to tell first, ``announce`` whether a ``replay_complete`` is due, ``verdict`` a
-    label for metrics, None without a cursor. ``point`` stands for a position of 0 when the log has to be read:
-    to a live reader 0 is an empty session, to the log it is the wish for everything.
-    """
-
-    position: int
-    gap: Gap | None = None
-    whole_ring: bool = False
-    announce: bool = False
-    verdict: str | None = None
-    point: int = 0
-
-
 class CatchUp:
     """The way of one reader from its plan to live."""
 
     __slots__ = (
         "_announce",
         "_began",
-        "_gap",
+        "_due",
         "_outlet",
+        "_over",
         "_overtaken",
         "_overtakes",
         "_point",
-        "_quiet",
         "_ready",
         "_source",
         "_verdict",
@@ -73,7 +50,14 @@ class CatchUp:
         "size",
     )
 
-    def __init__(self, channel: Channel, plan: Plan, last_id: int, overtakes: Overtakes | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        plan: Plan,
+        last_id: int,
+        overtakes: Overtakes | None = None,
+        resync: Resync = Resync.REPLAY,
+    ) -> None:
         """``last_id`` is the last event that was accepted for the reader, or where it begins.
 
         ``overtakes`` is for one that was live and has fallen back: it may come too late once too often.
@@ -88,9 +72,9 @@ class CatchUp:
         """Events handed to the outlet so far, and with :attr:`size` their bytes on the wire."""
         self.size = 0
         self._point = plan.point
-        self._gap = plan.gap
+        self._due = Due(channel, plan, overtakes, resync)
+        self._over = plan.over
         self._whole_ring = plan.whole_ring
-        self._quiet = plan.whole_ring and plan.gap is None
         self._announce = plan.announce
         self._verdict = plan.verdict or ""
         self._source = "window"
@@ -106,13 +90,18 @@ class CatchUp:
         """
         self.position = plan.position
         self._point = plan.point
-        self._whole_ring = plan.whole_ring or self._whole_ring or self._gap is not None
-        self._gap = self._gap or plan.gap
-        self._quiet = self._whole_ring and self._gap is None
+        self._whole_ring = plan.whole_ring or self._whole_ring or self._due.verdict
+        self._over = False
+        self._due.replan(plan, whole_ring=self._whole_ring)
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream ends where it has come to, though no event says so (contract 3.9)."""
+        return self._over and not self.replayed
 
     def step_back(self, position: int, last_id: int) -> bool:
         """Begin again behind an earlier ``position`` and event; say whether that one is still to be read on from."""
-        if self._whole_ring or self._gap is not None:
+        if self._whole_ring or not self._due.nothing:
             return False
         self.position = position
         self.last_id = last_id
@@ -121,7 +110,7 @@ class CatchUp:
     def join_at_once(self, outlet: Outlet) -> bool:
         """Join without touching the log, if the window reaches back far enough; say whether it did."""
         self._outlet = outlet
-        if self._whole_ring or not outlet.writable or not self.channel.joinable(self.position):
+        if self._whole_ring or self._due.unsettled or not outlet.writable or not self.channel.joinable(self.position):
             return False
         self._join(0)
         return True
@@ -142,6 +131,7 @@ class CatchUp:
         while True:
             try:
                 await self._wait_writable(outlet)
+                await self._settle()
                 earliest = await self._restart() if self._whole_ring else earliest
                 if self.position > self.channel.last:
                     # Ahead of this instance's tail. Once it has read all that the leader has, nothing at or
@@ -157,6 +147,15 @@ class CatchUp:
                     return False
             except LogUnavailable:
                 await asyncio.sleep(RETRY_PAUSE)
+
+    async def _settle(self) -> bool:
+        """Have the remedy of a verdict that is due looked up; say whether the stream goes on elsewhere for it."""
+        remedy = await self._due.settle(self.last_id)
+        if remedy is None:
+            return False
+        self.position = remedy.position or remedy.point
+        self._whole_ring = False
+        return True
 
     async def _restart(self) -> int:
         batch = await self.channel.replay.restart()
@@ -180,7 +179,9 @@ class CatchUp:
         step = await self.channel.replay.after(self.position)
         self._overtaken = self._overtaken + 1 if step.gap else 0
         if step.gap:
-            self._note_gap()
+            self._due.lost()
+            if await self._settle():
+                return 0
         segment = step.segment
         if segment is None:
             if step.position <= self.position:
@@ -194,14 +195,9 @@ class CatchUp:
             self._write(outlet, segment)
         if self._overtaken > MAX_OVERTAKEN and self.position < self.channel.window.floor:
             # The ring turns faster than it can be read.
-            self._note_gap()
+            self._due.lost()
             self.position = self.channel.window.floor
         return step.earliest
-
-    def _note_gap(self) -> None:
-        """Something behind the position is gone: a verdict is due, unless one is due already or none is wanted."""
-        if self._gap is None and not self._quiet:
-            self._gap = Gap(Outcome.RING_EVICTED, None)
 
     def _remember(self, segment: Segment, generation: int) -> None:
         """Let the window reach further back, unless the log behind the page has changed since it was read."""
@@ -212,7 +208,7 @@ class CatchUp:
     def _write(self, outlet: Outlet, segment: Segment) -> None:
         first = segment.first_after(self.position)
         if first:
-            self._tell_gap(first)
+            self._tell(first)
             framed = outlet.writable and outlet.framed
             data, events = segment.after(self.position, framed)
             if framed:
@@ -231,7 +227,7 @@ class CatchUp:
         """
         channel, outlet = self.channel, self._outlet
         assert outlet is not None
-        self._tell_gap(channel.window.first_after(self.position) or max(earliest, self.position + 1))
+        self._tell(channel.window.first_after(self.position) or max(earliest, self.position + 1))
         framed = outlet.writable and outlet.framed
         blobs, events = channel.window.since(self.position, framed)
         for blob in blobs:
@@ -246,19 +242,16 @@ class CatchUp:
         self.position = max(self.position, channel.last)
         if self._announce:
             self._complete(outlet)
+        if self.last_id == self._due.state_id and (self.over or channel.closed):
+            # The end follows, and no event has said to a client where it is, should it come back.
+            outlet.send(anchor_frame(self.last_id))
         if self._overtakes is not None:
             channel.hub.observer.caught_up(channel.session, self.replayed)
 
-    def _tell_gap(self, earliest: int) -> None:
-        """Write the verdict frame that is due before the next event (contract 4.7)."""
-        gap, self._gap = self._gap, None
-        self._quiet = False
-        if gap is None or self._outlet is None:
-            return
-        if self._overtakes is not None and gap.reason is Outcome.RING_EVICTED:
-            self._overtakes.note(asyncio.get_running_loop().time(), self.last_id)
-        self._outlet.send(resync_required(gap.reason.value, gap.detail, self.last_id, self.channel.id_of(earliest)))
-        self.channel.hub.observer.resync(self.channel.session, gap.reason.value, gap.detail, self._outlet.stream_id)
+    def _tell(self, earliest: int) -> None:
+        """Write what is due before the next event (contract 4.7)."""
+        if self._outlet is not None:
+            self.last_id = self._due.tell(self._outlet, earliest, self.last_id)
 
     def _complete(self, outlet: Outlet) -> None:
         self._announce = False

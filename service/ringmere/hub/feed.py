@@ -240,6 +240,8 @@ class Feed:
             before = self.last
             async with self._hub.reads:
                 batch = await self._channel.replay.read(self.last, self.last_time_ns, self._loss_excluded)
+            if batch.gap:
+                await self._hub.snapshots.look(self._session)
             self._take(batch)
             if self.last == before:
                 await asyncio.sleep(RETRY_PAUSE)

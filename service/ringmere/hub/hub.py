@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringmere.core.coalesce import Rules
-from ringmere.core.errors import RingmereError, SessionNotFound
+from ringmere.core.errors import RingmereError
 from ringmere.core.event import Draft, make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
@@ -33,7 +33,8 @@ from ringmere.hub.pace import Pace
 from ringmere.hub.publish import Published, Publisher
 from ringmere.hub.relief import relieve_largest, shrink_windows
 from ringmere.hub.replay import PageCache
-from ringmere.hub.sessions import SessionList, describe_readers, describe_session, list_sessions
+from ringmere.hub.sessions import SessionList, list_sessions, show_session
+from ringmere.hub.snapshots import Snapshots
 from ringmere.hub.stats import HubStats, take_stats
 from ringmere.hub.subscriber import SubscribeOptions, Subscriber
 from ringmere.hub.sweep import Sweep
@@ -86,6 +87,7 @@ class Hub(Listening):
         self.deliveries = Deliveries(tracer, clock) if tracer is not None else None
         self.sweep = Sweep(self)
         self.breakers = Breakers(self)
+        self.snapshots = Snapshots(self)
         self.cancels = Cancels(self)
         self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
@@ -111,6 +113,7 @@ class Hub(Listening):
         await self.cancels.stop()
         await self.breakers.stop()
         self.many.stop()
+        self.snapshots.stop()
         await self.sweep.stop()
         self.wheel.stop()
 
@@ -263,17 +266,11 @@ class Hub(Listening):
         return await list_sessions(self.log, prefix, after, limit)
 
     async def session(self, session: str) -> dict[str, Any]:
-        """Return one session's state with its readers here, laggards first; raises ``SessionNotFound``."""
-        channel = self._channels.get(session)
-        state = await self.log.session(session)
-        readers = describe_readers(channel) if channel is not None else []
-        if state is None and not readers:
-            raise SessionNotFound(f"session {session} is unknown")
-        row = await describe_session(self.log, state) if state is not None else {"sessionId": session, "events": 0}
-        return {**row, "readers": readers}
+        """Return one session's state, its snapshot, its readers here, laggards first; raises ``SessionNotFound``."""
+        return await show_session(self, session, self._channels.get(session))
 
     async def purge(self, session: str) -> None:
-        """Remove a session's log and head, and every instance's window (contract 10.4)."""
+        """Remove a session's log, head and snapshot, and every instance's window (contract 10.4)."""
         await self.log.purge(session)
         self.observer.session_purged(session)
 

@@ -14,7 +14,7 @@ from ringmere.core.backlog import Overflow
 from ringmere.core.cursor import Outcome
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.attachment import Attachment
-from ringmere.hub.catchup import Plan
+from ringmere.hub.due import Plan
 from ringmere.hub.composite import Points
 from ringmere.hub.course import Course
 from ringmere.hub.lifetime import Lifetime, State

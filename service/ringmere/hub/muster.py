@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ringmere.core.cursor import Outcome, split_id
 from ringmere.core.errors import LogUnavailable, MatchTooBroad, SessionNotFound, TooManySessions
-from ringmere.hub.catchup import Gap, Plan
 from ringmere.hub.channel import Channel
 from ringmere.hub.composite import Points
 from ringmere.hub.discovery import Discovery
+from ringmere.hub.due import Gap, Plan
 from ringmere.hub.lifetime import fresh_stream_id
 from ringmere.hub.many import Many
 from ringmere.hub.membership import Membership

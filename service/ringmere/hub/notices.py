@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from msgspec import Raw
+
 from ringmere.core.backlog import Backlog
 from ringmere.core.frames import control_frame
 from ringmere.core.reasons import CloseReason
@@ -26,12 +28,25 @@ def client_evicted(backlog: Backlog, reason: CloseReason, dropped_after: int | s
     return _frame("client_evicted", data)
 
 
-def resync_required(reason: str, detail: str | None, last_id: int | str, earliest_id: int) -> bytes:
-    """Return the verdict that stands for a loss at its place: after ``last_id``, before ``earliest_id`` (4.7)."""
+def resync_required(
+    reason: str, detail: str | None, last_id: int | str, earliest_id: int, snapshot: str | None = None
+) -> bytes:
+    """Return the verdict that stands for a loss at its place: after ``last_id``, before ``earliest_id`` (4.7).
+
+    ``snapshot`` is the URL of a stored state.
+    """
     data: dict[str, Any] = {"reason": reason}
     if detail:
         data["detail"] = detail
-    return _frame("state_resync_required", {**data, "lastDeliveredId": last_id, "earliestAvailableId": earliest_id})
+    data |= {"lastDeliveredId": last_id, "earliestAvailableId": earliest_id}
+    if snapshot:
+        data["snapshot"] = snapshot
+    return _frame("state_resync_required", data)
+
+
+def session_snapshot(last_event_id: int, state: bytes) -> bytes:
+    """Return the frame that brings a stored state, one line of JSON: what follows it comes behind that id (10.2)."""
+    return _frame("session_snapshot", {"lastEventId": last_event_id, "state": Raw(state)})
 
 
 def storing_notice(since_ms: int, last_id: int | str, now_ms: int, *, degraded: bool) -> bytes:

@@ -66,6 +66,18 @@ class Observer:
     def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         """A ``state_resync_required`` frame was put into a stream, or into all live ones of the session (None)."""
 
+    def resync_mode(self, session: str, mode: str) -> None:
+        """What followed such a frame: ``replay``, ``snapshot`` or ``live`` (contract 10.2)."""
+
+    def snapshot_written(self, session: str, outcome: str, size: int) -> None:
+        """A snapshot was to be stored or removed; ``outcome`` is ``stored``, ``removed`` or an error code."""
+
+    def snapshot_sent(self, session: str, stream_id: str, cause: str) -> None:
+        """A stream got a stored state: at its beginning (``connect``), behind a verdict (``resync``), as ``final``."""
+
+    def snapshot_missed(self, session: str) -> None:
+        """A snapshot that would have helped could not be read in time."""
+
     def replayed(self, session: str, stream_id: str, replay: Replay) -> None:
         """A reader's replay ended and it went live."""
 

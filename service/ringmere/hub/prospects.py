@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringmere.hub.catchup import Plan
+from ringmere.hub.due import Plan
 
 if TYPE_CHECKING:
     from ringmere.hub.attachment import Attachment

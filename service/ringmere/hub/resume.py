@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from ringmere.core.cursor import Outcome, Verdict, decide, split_id
-from ringmere.hub.catchup import Gap, Plan
+from ringmere.core.errors import LogUnavailable
 from ringmere.hub.channel import Channel
+from ringmere.hub.due import Gap, Plan
+from ringmere.hub.options import Resync
+from ringmere.hub.remedy import Remedy, is_over, may_have_expired, offer
+from ringmere.hub.snapshots import Found
 from ringmere.hub.subscriber import SubscribeOptions
 
 SECOND_LOOK = 1.0
@@ -19,17 +23,57 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     Raises :class:`~ringmere.core.errors.LogUnavailable`.
     """
     cursor = options.cursor
+    found = await _state(channel, must=options.snapshot and cursor is None)
     if cursor is None:
-        return Plan(0, whole_ring=True) if options.from_start else _live(channel)
+        return await _without_cursor(channel, options, found)
     _, sequence = split_id(cursor)
     verdict = await _judge(channel, cursor, sequence, options.epoch_birth)
     label = verdict.outcome.value
+    if found is not None and await is_over(channel, found):
+        return _over(channel.session, cursor, verdict, found)
     if verdict.is_gap:
         gap = Gap(verdict.outcome, verdict.detail)
         return Plan(0, gap, whole_ring=True, announce=True, verdict=label)
     if sequence and await at_the_end(channel, sequence):
         return None
     return Plan(sequence, announce=True, verdict=label)
+
+
+async def _state(channel: Channel, *, must: bool) -> Found | None:
+    """Return the stored state where one is asked for, or may be all that is left of the session."""
+    snapshots, session = channel.hub.snapshots, channel.session
+    if must:
+        found = await snapshots.read(session)
+        if found is not None and not channel.table.known(found.id):
+            raise LogUnavailable("the log was replaced")
+        return found
+    found = await snapshots.look(session) if may_have_expired(channel) else None
+    return found if found is not None and channel.table.known(found.id) else None
+
+
+async def _without_cursor(channel: Channel, options: SubscribeOptions, found: Found | None) -> Plan:
+    over = found is not None and await is_over(channel, found)
+    if found is not None and (over or options.snapshot):
+        return Plan(found.position, announce=options.snapshot, found=found, over=over)
+    return Plan(0, whole_ring=True) if options.from_start else _live(channel)
+
+
+def _over(session: str, cursor: int, verdict: Verdict, found: Found) -> Plan | None:
+    """Return the plan for a cursor of a session of which a final state is all that is left; None at or past it."""
+    lost_log = verdict.outcome is Outcome.EPOCH_RESET
+    if cursor >= found.id and not lost_log:
+        return None
+    if not verdict.is_gap:
+        return Plan(found.position, announce=True, verdict=verdict.outcome.value, found=found, over=True)
+    _, url = offer(session, found.id, cursor)
+    return Plan(
+        found.position,
+        Gap(verdict.outcome, verdict.detail),
+        announce=True,
+        verdict=verdict.outcome.value,
+        remedy=Remedy(Resync.SNAPSHOT, snapshot=url, found=found),
+        over=True,
+    )
 
 
 def _live(channel: Channel) -> Plan:

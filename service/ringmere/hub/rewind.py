@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.cursor import EpochTable, Outcome, split_id
 from ringmere.hub.attachment import Attachment
-from ringmere.hub.catchup import Gap, Plan
+from ringmere.hub.due import Gap, Plan
 from ringmere.hub.subscriber import Subscriber
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ringmere.core.cursor import Outcome
 from ringmere.core.tagged import tag
 from ringmere.hub.attachment import Attachment
-from ringmere.hub.catchup import Gap, Plan
+from ringmere.hub.due import Gap, Plan
 from ringmere.hub.merge import Item
 from ringmere.hub.replay import Batch
 

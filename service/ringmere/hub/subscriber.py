@@ -20,15 +20,18 @@ from ringmere.core import frames
 from ringmere.core.backlog import Frame, Overflow
 from ringmere.core.cursor import Outcome
 from ringmere.core.reasons import CloseReason
-from ringmere.hub.catchup import CatchUp, Plan
+from ringmere.hub.catchup import CatchUp
+from ringmere.hub.due import Gap, Plan
 from ringmere.hub.lagging import Overtakes
 from ringmere.hub.lifetime import Lifetime
 from ringmere.hub.lifetime import State as State
 from ringmere.hub.notices import resync_required
 from ringmere.hub.observer import Account
+from ringmere.hub.options import Resync
 from ringmere.hub.options import SubscribeOptions as SubscribeOptions
 from ringmere.hub.outlet import Outlet
 from ringmere.hub.progress import Progress
+from ringmere.hub.remedy import offer
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
@@ -42,6 +45,7 @@ class Subscriber(Lifetime):
         "_options",
         "_overtakes",
         "_progress",
+        "_resync",
         "_task",
         "channel",
         "flowing",
@@ -52,16 +56,18 @@ class Subscriber(Lifetime):
     def __init__(self, channel: Channel, options: SubscribeOptions, plan: Plan) -> None:
         super().__init__(channel.hub, options)
         self.channel = channel
-        live_only = options.cursor is None and not options.from_start
+        live_only = options.cursor is None and not options.from_start and plan.found is None
         self.start_id = channel.start_id if live_only else None
         """The id of the point a stream without a cursor starts at (``X-Start-Event-Id``)."""
         self.flowing = False
         """Whether the channel may write shared blobs directly; :attr:`write` and :attr:`framed` are for it alone."""
         self.framed = True
-        last_id = options.cursor or self.start_id or 0
+        last_id = options.cursor or self.start_id or (plan.found.id if plan.found is not None else 0)
         self._options = options
+        wish = options.resync
+        self._resync = Resync.SNAPSHOT if options.snapshot and wish is Resync.REPLAY else wish
         self._progress = Progress(channel, plan.position, last_id)
-        self._catch_up: CatchUp | None = CatchUp(channel, plan, last_id)
+        self._catch_up: CatchUp | None = CatchUp(channel, plan, last_id, resync=self._resync)
         self._overtakes: Overtakes | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -145,11 +151,17 @@ class Subscriber(Lifetime):
         outlet = self._outlet
         if outlet is None or self.state is not State.LIVE:
             return
-        verdict = resync_required(Outcome.RING_EVICTED.value, None, self.last_id, earliest_id)
-        outlet.verdict(verdict, self.reached, self.last_id, position)
-        self.flowing = outlet.flowing
         if outlet.backlog.overflow is Overflow.CATCHUP:
             self._overtakes = self._overtakes or Overtakes()
+        if self._resync is Resync.SNAPSHOT:
+            self._catch_up_from(Plan(position, Gap(Outcome.RING_EVICTED, None)))
+            return
+        detail, url = offer(self.session, self.hub.snapshots.seen(self.session), self.last_id)
+        verdict = resync_required(Outcome.RING_EVICTED.value, detail, self.last_id, earliest_id, url)
+        outlet.verdict(verdict, self.reached, self.last_id, position)
+        self.hub.observer.resync_mode(self.session, Resync.REPLAY.value)
+        self.flowing = outlet.flowing
+        if self._overtakes is not None and outlet.backlog.overflow is Overflow.CATCHUP:
             self._overtakes.note(asyncio.get_running_loop().time(), self.last_id)
             if self._overtakes.too_many():
                 self.evict(CloseReason.TOO_SLOW)
@@ -164,7 +176,7 @@ class Subscriber(Lifetime):
             return
         self._leave()
         if self._catch_up is None:
-            self._catch_up = CatchUp(self.channel, plan, self._progress.last_id)
+            self._catch_up = CatchUp(self.channel, plan, self._progress.last_id, resync=self._resync)
         else:
             self._catch_up.replan(plan)
         if self.state is not State.ADMITTED:
@@ -223,8 +235,14 @@ class Subscriber(Lifetime):
         self.state = State.LIVE
         channel.enter(self)
         self.flowing = self._outlet is not None and self._outlet.flowing
-        if channel.closed:
+        if channel.closed or catch_up.over:
             self.finish(CloseReason.SESSION_CLOSED)
+
+    def _catch_up_from(self, plan: Plan) -> None:
+        """Leave the live readers until something has been looked up in the log."""
+        self._leave()
+        self._catch_up = CatchUp(self.channel, plan, self._progress.last_id, self._overtakes, self._resync)
+        self._go()
 
     def _fall_back(self, position: int, reason: CloseReason, last_id: int | None = None) -> None:
         """Read on from the log behind ``position``, at the reader's own pace; what is queued goes out first.
@@ -234,7 +252,7 @@ class Subscriber(Lifetime):
         self._leave()
         self._overtakes = self._overtakes or Overtakes()
         last_id = self._progress.last_id if last_id is None else last_id
-        self._catch_up = CatchUp(self.channel, Plan(position), last_id, self._overtakes)
+        self._catch_up = CatchUp(self.channel, Plan(position), last_id, self._overtakes, self._resync)
         self.hub.observer.fell_back(self.session, self.stream_id, reason)
         self._go()
 
