@@ -47,6 +47,10 @@ OVERTAKES_WITHIN = 60.0
 """A reader that retention has overtaken so often within so many seconds is too slow for its ring (contract 6.7)."""
 
 
+MAX_LOOKS = 256
+"""Sessions of which an instance remembers for a moment whether a verdict has found a snapshot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one instance holds at most, and for how long; sizes in bytes, times in seconds."""
@@ -79,6 +83,10 @@ class Limits:
     """Range reads under way at once."""
     pages_per_turn: int = 8
     """Replay pages written in one turn of the loop, over all readers; live events go in between."""
+    snapshot_reads: int = 4
+    """Snapshots read at once."""
+    snapshot_wait: float = 0.5
+    """A verdict waits for a snapshot no longer than this (contract 4.7)."""
     publish_inflight: int = 4096
     """Unacknowledged publishes of the instance."""
     publish_inflight_bytes: int = 16 * MIB

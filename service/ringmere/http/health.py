@@ -26,6 +26,8 @@ FEATURES = (
     "degraded_publish",
     "overflow_catchup",
     "coalesce",
+    "session_snapshot",
+    "resync_modes",
     "cloudevents",
     "many_sessions",
 )

@@ -23,6 +23,7 @@ from ringmere.http.options import Door
 from ringmere.http.parameters import DEFAULT_LAGGARDS, DEFAULT_LIST, MAX_LIST
 from ringmere.http.problems import json_response
 from ringmere.http.shapes import FLAG, ID, SCHEMAS, SESSION, TEXT, an_array, ref
+from ringmere.hub.options import Resync
 
 
 def _parameter(place: str, name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
@@ -37,6 +38,10 @@ def _limit(default: int, description: str) -> dict[str, Any]:
 _WAIT = {"type": "integer", "minimum": 0, "maximum": MAX_CANCEL_WAIT, "default": 0}
 _QUEUE = {"type": "integer", "minimum": MIN_MAX_QUEUED, "maximum": MAX_MAX_QUEUED}
 _OVERFLOW = {"type": "string", "enum": [choice.value for choice in Overflow], "default": Overflow.EVICT.value}
+_RESYNC = {"type": "string", "enum": [choice.value for choice in Resync], "default": Resync.REPLAY.value}
+_EPOCH_PARAMETER = _parameter(
+    "header", "X-Event-Epoch", TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"
+)
 _STREAM_PARAMETERS = [
     _parameter("header", "Last-Event-ID", TEXT, "the last event id the client has processed"),
     _parameter("query", "last_event_id", TEXT, "the same where no header can be set; alias lastEventId"),
@@ -46,7 +51,11 @@ _STREAM_PARAMETERS = [
     _parameter("query", "overflow", _OVERFLOW, "what a full backlog leads to: an eviction, or reading on from the log"),
     _parameter("query", "coalesce", FLAG, "make one of adjacent events in the backlog, where the operator allows it"),
     _parameter("query", "format", {"type": "string", "enum": ["cloudevents"]}, "give each event out as a CloudEvent"),
-    _parameter("header", "X-Event-Epoch", TEXT, "the token that came with the cursor; alias X-Qwen-Event-Epoch"),
+    _EPOCH_PARAMETER,
+]
+_SNAPSHOT_PARAMETERS = [
+    _parameter("query", "resync", _RESYNC, "what follows a verdict: the rest of the ring, a stored state, or live"),
+    _parameter("query", "snapshot", FLAG, "begin with the stored state when there is no cursor"),
 ]
 _MANY_PARAMETERS = [
     _parameter("query", "session", TEXT, "a session to follow; repeated, or several joined by commas"),
@@ -77,12 +86,12 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     # (method, path): summary, parameters, body, {status: (schema or media type, or None)}
     ("GET", "/session/{id}/events"): {
         "summary": "Follow a session as server-sent events, resuming behind a cursor",
-        "parameters": _STREAM_PARAMETERS,
+        "parameters": [*_STREAM_PARAMETERS, *_SNAPSHOT_PARAMETERS],
         "answers": {200: "text/event-stream", 204: None},
     },
     ("HEAD", "/session/{id}/events"): {
         "summary": "The headers of a stream, without taking a reader's slot",
-        "parameters": _STREAM_PARAMETERS,
+        "parameters": [*_STREAM_PARAMETERS, *_SNAPSHOT_PARAMETERS],
         "answers": {200: None},
     },
     ("POST", "/session/{id}/events"): {
@@ -121,6 +130,18 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "parameters": [_parameter("query", "wait", _WAIT, "seconds to wait for it; 0 answers at once")],
         "answers": {200: "Cancelled"},
     },
+    ("PUT", "/session/{id}/snapshot"): {
+        "summary": "Store a session's state up to an event",
+        "parameters": [_EPOCH_PARAMETER],
+        "body": ref("Snapshot"),
+        "answers": {200: "StoredSnapshot", 201: "StoredSnapshot"},
+    },
+    ("GET", "/session/{id}/snapshot"): {
+        "summary": "The stored state; resume behind its lastEventId",
+        "parameters": [_parameter("header", "If-None-Match", TEXT, "the ETag of the state that is known already")],
+        "answers": {200: "ReadSnapshot", 304: None},
+    },
+    ("DELETE", "/session/{id}/snapshot"): {"summary": "Remove the stored state", "answers": {204: None}},
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
     ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "ShownSession"}},
     ("DELETE", "/session/{id}"): {

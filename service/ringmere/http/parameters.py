@@ -8,6 +8,7 @@ from ringmere.core.backlog import Overflow
 from ringmere.core.errors import InvalidParameter, InvalidSessionId
 from ringmere.core.limits import MAX_MAX_QUEUED, MIN_MAX_QUEUED
 from ringmere.core.session import check_session_id
+from ringmere.hub.options import Resync
 
 MAX_LIST = 1000
 DEFAULT_LIST = 100
@@ -58,6 +59,18 @@ def cloudevents(request: web.BaseRequest) -> bool:
     if text not in (None, "cloudevents"):
         raise InvalidParameter("invalid_format", "format can only be cloudevents")
     return text is not None
+
+
+def resync(request: web.BaseRequest) -> Resync:
+    """Return ``?resync=`` (contract 10.2): what follows a verdict."""
+    text = single(request, "resync", "invalid_resync")
+    if text is None:
+        return Resync.REPLAY
+    try:
+        return Resync(text)
+    except ValueError as error:
+        allowed = ", ".join(choice.value for choice in Resync)
+        raise InvalidParameter("invalid_resync", f"resync must be one of {allowed}") from error
 
 
 def id_part(request: web.BaseRequest, name: str, code: str) -> str:

@@ -45,6 +45,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_overflow": (400, "Invalid overflow"),
     "invalid_coalesce": (400, "Invalid coalesce"),
     "invalid_format": (400, "Invalid format"),
+    "invalid_resync": (400, "Invalid resync"),
+    "invalid_snapshot_parameter": (400, "Invalid snapshot parameter"),
     "invalid_atomic": (400, "Invalid atomic"),
     "invalid_degraded": (400, "Invalid Degraded header"),
     "invalid_purge": (400, "Invalid purge"),

@@ -14,7 +14,7 @@ from ringmere.core.frames import control_frame, with_retry
 from ringmere.http.client_address import client_of
 from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
 from ringmere.http.options import Door
-from ringmere.http.parameters import cloudevents, max_queued, overflow, switch
+from ringmere.http.parameters import cloudevents, max_queued, overflow, resync, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
 from ringmere.http.trace import trace_of
 from ringmere.hub.many import Many
@@ -36,6 +36,7 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
     headers = ignored(door, session, beginning)
     options = SubscribeOptions(
         **asked,
+        **_on_loss(request),
         cursor=beginning.cursor,
         from_start=beginning.from_start,
         epoch_birth=parse_birth(request) if beginning.cursor is not None else None,
@@ -67,8 +68,14 @@ async def admitted(
 async def head_stream(door: Door, request: web.BaseRequest, session: str) -> web.StreamResponse:
     """Answer with a stream's headers only: no reader, no slot."""
     wishes(request)
+    _on_loss(request)
     headers = ignored(door, session, parse_beginning(request))
     return web.Response(headers={**STREAM_HEADERS, **headers, **epoch(lambda: door.hub.epoch_token(session))})
+
+
+def _on_loss(request: web.BaseRequest) -> dict[str, Any]:
+    """Return what a stream of one session wants of its stored state (contract 10.2)."""
+    return {"resync": resync(request), "snapshot": switch(request, "snapshot", "invalid_snapshot_parameter")}
 
 
 def wishes(request: web.BaseRequest) -> dict[str, Any]:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from ringmere.core.backlog import Overflow
 from ringmere.core.trace import TraceContext
+
+
+class Resync(enum.Enum):
+    """What a reader wants behind a verdict (contract 10.2); the value is the parameter's."""
+
+    REPLAY = "replay"
+    SNAPSHOT = "snapshot"
+    LIVE = "live"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +40,14 @@ class SubscribeOptions(StreamOptions):
     """For a stream of one session.
 
     ``cursor`` is a public id; ``epoch_birth`` the birth part of an epoch token that
-    the client sent back (contract 1.3).
+    the client sent back (contract 1.3). ``resync`` is contract 10.2; with ``snapshot`` a stream without a cursor
+    begins with the stored state, if there is one.
     """
 
     cursor: int | None = None
     epoch_birth: str | None = None
+    resync: Resync = Resync.REPLAY
+    snapshot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
