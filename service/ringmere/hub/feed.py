@@ -242,6 +242,8 @@ class Feed:
                 batch = await self._channel.replay.read(self.last, self.last_time_ns, self._loss_excluded)
             if batch.gap:
                 await self._hub.snapshots.look(self._session)
+            if batch.gap:
+                await self._hub.snapshots.look(self._session)
             self._take(batch)
             if self.last == before:
                 await asyncio.sleep(RETRY_PAUSE)
