@@ -11,6 +11,7 @@ import pytest
 
 from ringmere.core.coalesce import Rules
 from ringmere.core.frames import LAST_CHUNK, chunked
+from ringmere.core.reasons import CloseReason
 from ringmere.http import stream as stream_module
 from ringmere.http.stream import SseSink
 from ringmere.hub.subscriber import Subscriber
@@ -73,16 +74,16 @@ async def test_the_end_is_the_last_chunk_and_the_close_and_nothing_can_follow_it
     transport = FakeTransport()
     sink, _ = _sink(transport)
     sink.write(chunked(b"x"))
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     sink.write(chunked(b"late"))
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     assert transport.calls == [chunked(b"x"), LAST_CHUNK, "close"]
 
 
 async def test_an_unframed_stream_ends_by_its_close_alone() -> None:
     transport = FakeTransport()
     sink, _ = _sink(transport, framed=False)
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     assert transport.calls == ["close"]
 
 
@@ -90,7 +91,7 @@ async def test_an_end_that_is_never_taken_is_aborted(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream_module, "FLUSH_GRACE", 0.01)
     transport = FakeTransport(buffered=10)
     sink, _ = _sink(transport)
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     async with asyncio.timeout(5):
         await transport.aborted.wait()
     assert transport.calls == [LAST_CHUNK, "close", "abort"]
@@ -100,7 +101,7 @@ async def test_an_end_that_is_taken_in_time_is_not_aborted(monkeypatch: pytest.M
     monkeypatch.setattr(stream_module, "FLUSH_GRACE", 0.01)
     transport = FakeTransport(buffered=10)
     sink, subscriber = _sink(transport)
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     sink.lost()
     await asyncio.sleep(0.03)
     assert transport.calls == [LAST_CHUNK, "close"]
@@ -110,7 +111,7 @@ async def test_an_end_that_is_taken_in_time_is_not_aborted(monkeypatch: pytest.M
 async def test_an_abort_still_works_after_the_end() -> None:
     transport = FakeTransport(buffered=10)
     sink, _ = _sink(transport)
-    sink.finish()
+    sink.finish(CloseReason.DRAINING)
     sink.abort()
     assert transport.calls == [LAST_CHUNK, "close", "abort"]
     sink.lost()

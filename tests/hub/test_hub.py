@@ -197,7 +197,7 @@ async def test_the_gauges_say_how_much_waits() -> None:
         w.put(5)
         await w.settle()
         stats = w.hub.stats()
-        assert stats.subscribers == {"sse": 3}
+        assert stats.subscribers == {"sse": 3, "websocket": 0}
         assert stats.sessions_live == 1
         assert (stats.backlog_events, stats.backlog_events_max) == (10, 5)
         assert stats.backlog_bytes == 2 * stats.backlog_bytes_max > 0

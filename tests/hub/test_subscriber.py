@@ -319,7 +319,7 @@ async def test_lif_6_slots_neither_leak_nor_go_negative() -> None:
             client.leave()
         clients = [await w.connect() for _ in range(64)]
         assert w.hub.slots == 64
-        assert w.hub.stats().subscribers == {"sse": 64}
+        assert w.hub.stats().subscribers == {"sse": 64, "websocket": 0}
 
 
 async def test_a_reader_that_ended_before_its_sink_came_ends_the_sink_at_once() -> None:

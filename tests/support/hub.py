@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ringmere.core.coalesce import Rules
 from ringmere.core.decoder import Decoder
 from ringmere.core.event import Draft, make_payload
+from ringmere.core.frames import HEARTBEAT, chunked
 from ringmere.core.limits import Limits
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.hub import Hub
@@ -59,7 +60,10 @@ class Client:
         if self.high_water is not None and self.buffered > self.high_water and not self.paused:
             self.pause()
 
-    def finish(self) -> None:
+    def heartbeat(self) -> None:
+        self.write(chunked(HEARTBEAT) if self.framed else HEARTBEAT)
+
+    def finish(self, reason: CloseReason) -> None:
         assert not self.finished, "ended twice"
         self.finished = True
 

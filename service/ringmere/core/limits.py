@@ -21,6 +21,8 @@ MAX_SCHEMA_BYTES = 1 * MIB
 """Files of a directory of schemas, and bytes of one."""
 RESHAPED_BLOBS = 8
 """Turns and replay pages of which an instance keeps the events as CloudEvents, for the next reader of the same."""
+FRAMED_BLOBS = 8
+"""Turns and replay pages of which an instance keeps the WebSocket frames, for the next reader of the same."""
 MAX_FAULT_CHARS = 300
 MAX_POINTER_CHARS = 1024
 """What an answer tells of a fault in an event's data: names in it may be of any length."""

@@ -7,7 +7,8 @@ connection ends without closing it, and from then on the transport speaks to its
 
 This leans on private names of aiohttp 3.14 (pinned in the project, held by the tests of this module):
 ``_force_close`` makes ``start()`` return without a close and ``data_received()`` drop input;
-``_keepalive_handle``, ``_parser``, ``_messages``, ``_task_handler`` and ``_buffer_paused`` are what it would keep.
+``_keepalive_handle``, ``_parser``, ``_messages``, ``_task_handler`` and ``_buffer_paused`` are what it would keep;
+``_message_tail`` is what came behind a request to upgrade.
 """
 
 from __future__ import annotations
@@ -47,19 +48,28 @@ class Attached(Protocol):
         """The connection is gone."""
 
 
+class Holder(Attached, Protocol):
+    """Whom a connection is handed over to."""
+
+    def received(self, data: bytes) -> None:
+        """The client has sent something."""
+
+
 class GatewayProtocol(RequestHandler):
     """One connection. Until :meth:`hand_over` it is aiohttp's own."""
 
-    __slots__ = ("_attached", "_report")
+    __slots__ = ("_attached", "_holder", "_report")
 
     def __init__(self, manager: GatewayServer, **options: Any) -> None:
         super().__init__(manager, **options)
         self._attached: Attached | None = None
+        self._holder: Holder | None = None
         self._report = manager.report
 
-    def hand_over(self, attached: Attached) -> None:
-        """Give the connection to ``attached``: no request is read from it any more, and aiohttp lets go of it."""
-        self._attached = attached
+    def hand_over(self, holder: Holder) -> None:
+        """Give the connection to ``holder``: no request is read from it any more, and aiohttp lets go of it."""
+        self._attached = self._holder = holder
+        early, self._message_tail = self._message_tail, b""
         self.keep_alive(False)
         self._force_close = True
         self._parser = None
@@ -69,6 +79,8 @@ class GatewayProtocol(RequestHandler):
             # A paused transport would not notice that the client has gone.
             self._reading_paused = self._buffer_paused = False
             self._resume_transport_reading()
+        if early:
+            holder.received(early)
 
     def accompany(self, attached: Attached | None) -> None:
         """Let ``attached`` hear of the transport while a handler of this connection runs; None ends it."""
@@ -76,6 +88,9 @@ class GatewayProtocol(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse input; a body that cannot be parsed further fails the handler that waits for it, at once."""
+        if self._holder is not None:
+            self._holder.received(data)
+            return
         super().data_received(data)
         request = self._current_request
         if request is None or not self._messages or request.content.is_eof():
@@ -97,7 +112,7 @@ class GatewayProtocol(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the reader that its client has gone."""
-        attached, self._attached = self._attached, None
+        attached, self._attached, self._holder = self._attached, None, None
         super().connection_lost(exc)
         if attached is not None:
             attached.lost()

@@ -8,7 +8,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion11
 
-from ringmere.core.frames import LAST_CHUNK
+from ringmere.core.frames import HEARTBEAT, LAST_CHUNK, chunked
+from ringmere.core.reasons import CloseReason
 from ringmere.http.protocol import GatewayProtocol
 from ringmere.hub.lifetime import Lifetime
 
@@ -20,6 +21,8 @@ STREAM_HEADERS = {
 """Of every stream: nothing between here and the client may hold it back or change it."""
 FLUSH_GRACE = 5.0
 """Seconds from the end of a stream to the end of its connection, when the client reads no further."""
+
+_HEARTBEAT_CHUNK = chunked(HEARTBEAT)
 
 
 class SseSink:
@@ -45,7 +48,11 @@ class SseSink:
         if transport is not None and not transport.is_closing():
             transport.write(data)
 
-    def finish(self) -> None:
+    def heartbeat(self) -> None:
+        """Write a comment."""
+        self.write(_HEARTBEAT_CHUNK if self.framed else HEARTBEAT)
+
+    def finish(self, reason: CloseReason) -> None:
         """Write the last chunk and close, in one step; the connection goes once everything is flushed.
 
         A client that takes nothing any more would hold it for ever, so it is aborted after ``FLUSH_GRACE``.
@@ -63,6 +70,9 @@ class SseSink:
         """Drop the connection and whatever is still buffered."""
         if self._transport is not None:
             self._transport.abort()
+
+    def received(self, data: bytes) -> None:
+        """Drop input: an HTTP client has nothing more to say."""
 
     def pause(self) -> None:
         """Take the transport's word that it is full."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ringmere.core.backlog import Frame
 from ringmere.core.cursor import EpochTable, Outcome, SubjectBounds
-from ringmere.core.frames import chunked
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.attached import Attached
+from ringmere.hub.fanout import FanOut
 from ringmere.hub.feed import Feed
 from ringmere.hub.replay import Batch, Encoder, Replay
 from ringmere.hub.rewind import Reached, reached_by, rewind
@@ -37,8 +37,7 @@ class Channel:
         self.slots = 0
         """Readers admitted, attached or not (contract 6.9)."""
         self.members: set[Subscriber] = set()
-        self.readers: tuple[Subscriber, ...] = ()
-        """Live readers; replaced, never changed, so that a fan-out under way is not disturbed."""
+        self._live = FanOut()
         self.attached = Attached(self)
         """Streams of many sessions that follow this one."""
         self.starting: asyncio.Task[None] | None = None
@@ -208,15 +207,8 @@ class Channel:
         self._turn, self._turn_bytes = [], 0
         raw = b"".join([frame.sse for frame in turn])
         self.sent += len(raw)
-        framed = chunked(raw)
         before = self.flushed
-        direct = 0
-        for reader in self.readers:
-            if reader.flowing:
-                reader.write(framed if reader.framed else raw)
-                direct += 1
-            else:
-                direct += reader.offer(turn, raw, before)
+        taken = list(self._live.write(turn, raw, before))
         self.flushed = self.last
         if self.attached.live:
             self.attached.hand_on(turn, before)
@@ -227,12 +219,18 @@ class Channel:
             self.window.add(events, self.feed.last_time_ns)
             self.active_at = self.feed.confirmed_at = self._now()
         count = len(events) if len(events) == len(turn) else sum(1 for frame in turn if frame.size)
-        if direct and count:
-            time_ns = self.feed.last_time_ns if events else 0
-            self.hub.count_delivered(count * direct, len(raw) * direct, time_ns)
+        time_ns = self.feed.last_time_ns if events else 0
+        for transport, readers in taken:
+            if readers and count:
+                self.hub.delivered.add(transport, count * readers, len(raw) * readers, time_ns)
         if self.closed:
             for reader in self.readers:
                 reader.finish(CloseReason.SESSION_CLOSED)
+
+    @property
+    def readers(self) -> tuple[Subscriber, ...]:
+        """Live readers; replaced, never changed, so that a fan-out under way is not disturbed."""
+        return self._live.readers
 
     # -- what the readers ask --------------------------------------------------------------------------
 
@@ -309,13 +307,13 @@ class Channel:
 
     def enter(self, reader: Subscriber) -> None:
         """Add a live reader."""
-        self.readers = (*self.readers, reader)
+        self._live.enter(reader)
         self.joined_at = self._now()
         self.hub.breakers.greet(self, reader)
 
     def leave(self, reader: Subscriber) -> None:
         """Remove a live reader, at once, also in the middle of a fan-out."""
-        self.readers = tuple(other for other in self.readers if other is not reader)
+        self._live.leave(reader)
 
 
 def _failed(answer: asyncio.Future[SubjectBounds]) -> bool:

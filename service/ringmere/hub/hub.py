@@ -74,12 +74,13 @@ class Hub(Listening):
         """Readers whose transport is full; all backlogs are theirs."""
         self.backlog_bytes = 0
         """Envelope bytes in the backlogs of all readers that have not been told to go."""
-        self.readers = Counter({"sse": 0})
+        self.readers = Counter({"sse": 0, "websocket": 0})
         """Open streams by transport."""
         self.copies: Sequence[Copy] = ()
         """Streams of the log that copy from others."""
         self.pace = Pace(self.limits.pages_per_turn)
-        self._tally = Tally()
+        self.delivered = Tally(self.observer, clock)
+        """What this turn of the loop has written to readers."""
         self._channels: dict[str, Channel] = {}
         self._dirty: list[Channel | Many] = []
         self._draining = False
@@ -231,17 +232,6 @@ class Hub(Listening):
         excess = self.backlog_bytes - self.limits.backlog_bytes_total
         if excess > 0:
             relieve_largest(self.paused, excess)
-
-    def count_delivered(self, events: int, size: int, newest_ns: int) -> None:
-        """Count what a session's turn has written; the observer is told once for all sessions of this loop turn."""
-        if not self._tally.events:
-            asyncio.get_running_loop().call_soon(self._tell_delivered)
-        self._tally.add(events, size, newest_ns)
-
-    def _tell_delivered(self) -> None:
-        tally, self._tally = self._tally, Tally()
-        lag = (self.clock() - tally.oldest_ns) / 1e9 if tally.oldest_ns else None
-        self.observer.delivered("sse", tally.events, tally.size, lag)
 
     def check_windows(self) -> None:
         """Shrink windows when all of them together are too much."""

@@ -168,7 +168,7 @@ class Lifetime:
     def attach(self, sink: Sink) -> None:
         """Begin to write: the response headers are on the transport."""
         if self.state is not State.ADMITTED:
-            sink.finish()
+            sink.finish(self._reason or CloseReason.INTERNAL)
             return
         hub, wishes, limits, observer = self.hub, self._wishes, self.hub.limits, self.hub.observer
         rules = hub.coalesce if wishes.coalesce and not wishes.cloudevents else None
@@ -217,7 +217,7 @@ class Lifetime:
     def _beat(self) -> None:
         self._heartbeat = self.hub.wheel.call_later(self.hub.limits.heartbeat, self._beat)
         if self._outlet is not None and self._outlet.writable:
-            self._outlet.comment(frames.HEARTBEAT)
+            self._outlet.sink.heartbeat()
 
     def _expect_room(self) -> None:
         """The transport is full: it has a while to take something (contract 6.6)."""
@@ -293,7 +293,7 @@ class Lifetime:
         self._drain(outlet)
 
     def _wound_down(self, outlet: Outlet) -> None:
-        outlet.sink.finish()
+        outlet.sink.finish(self._reason or CloseReason.INTERNAL)
         self._end(self._reason or CloseReason.INTERNAL)
 
     def _end(self, reason: CloseReason) -> None:
@@ -301,7 +301,7 @@ class Lifetime:
         if self.state is State.ENDED:
             return
         self._stop()
-        self.state = State.ENDED
+        self.state, self._reason = State.ENDED, reason
         for timer in (self._deadline, self._heartbeat, self._age):
             if timer is not None:
                 timer.cancel()

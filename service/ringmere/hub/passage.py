@@ -63,7 +63,8 @@ class Passage:
             item.origin.pending -= bool(item.frame.seq)
         events = sum(1 for item in items if item.frame.size)
         if events:
-            hub.count_delivered(events, size, items[-1].origin.channel.feed.last_time_ns)
+            newest_ns = items[-1].origin.channel.feed.last_time_ns
+            hub.delivered.add(outlet.sink.transport, events, size, newest_ns)
 
     def offer(self, outlet: Outlet, items: Sequence[Item]) -> Taken | None:
         """Queue items; return why there was no room for one, None when there was for all."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ringmere.core.reasons import CloseReason
+
 
 class Sink(Protocol):
     """The writing end of one accepted stream. All methods are synchronous and never raise."""
@@ -18,8 +20,11 @@ class Sink(Protocol):
     def write(self, data: bytes) -> None:
         """Hand bytes, framed as the sink expects, to the transport."""
 
-    def finish(self) -> None:
-        """End the body cleanly (last chunk) and close the connection once everything is flushed."""
+    def heartbeat(self) -> None:
+        """Show a quiet client that the stream lives; called while nothing is paused or queued."""
+
+    def finish(self, reason: CloseReason) -> None:
+        """End the body cleanly (last chunk, close frame) and close the connection once everything is flushed."""
 
     def abort(self) -> None:
         """Drop the connection now."""
