@@ -75,6 +75,11 @@ class Reading:
     async def run(self, http: aiohttp.ClientSession, url: str, ready: asyncio.Event) -> None:
         async with http.get(url, timeout=aiohttp.ClientTimeout(total=None)) as answer:
             assert answer.status == 200, await answer.text()
+            if "X-Start-Event-Id" not in answer.headers:
+                # Not all sessions were open in time; those that are stay so for a while.
+                await asyncio.sleep(1)
+                await self.run(http, url, ready)
+                return
             ready.set()
             rest = b""
             async for chunk in answer.content.iter_any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,18 @@ from ringmere.hub.attachment import Attachment
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
 
+SETTLE = 0.05
+"""Seconds behind a read of the leader after which everything stored before it has surely come live."""
+
 
 class Attached:
     """The attachments of one channel: all of them, and those that it hands its turns to."""
 
-    __slots__ = ("_channel", "all", "live")
+    __slots__ = ("_channel", "_held", "all", "live")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._held: int | None = None
         self.all: tuple[Attachment, ...] = ()
         self.live: tuple[Attachment, ...] = ()
         """Replaced, never changed, so that a fan-out under way is not disturbed."""
@@ -53,10 +58,36 @@ class Attached:
         for attachment in self.live:
             attachment.overtaken(earliest)
 
+    def fall_behind(self) -> None:
+        """The channel begins to fill a hole: nothing of its shard may leave behind what it has now (contract 7.3)."""
+        if not self.filling:
+            self._held = self._channel.last
+        self._channel.hub.behind.add(self._channel)
+
+    def caught_up_soon(self) -> None:
+        """The hole is filled. What was read from the leader may have overtaken what is on its way live to others."""
+        if self.live:
+            asyncio.get_running_loop().call_later(SETTLE, self.caught_up)
+        else:
+            self.caught_up()
+
     def caught_up(self) -> None:
-        """The channel is behind its shard no more: what waited for it may leave."""
-        for attachment in self.live:
-            attachment.many.mark_dirty()
+        """The channel is as far as the others of its shard again, unless something new keeps it."""
+        if not self._channel.feed.busy:
+            self._held = None
+            self._channel.hub.behind.discard(self._channel)
+            for attachment in self.live:
+                attachment.many.mark_dirty()
+
+    @property
+    def filling(self) -> bool:
+        """Whether a hole is being filled, or was just now."""
+        return self._held is not None
+
+    @property
+    def in_order(self) -> int:
+        """Up to where the channel has come in the order of its shard: not beyond a hole that is being filled."""
+        return self._channel.last if self._held is None else min(self._held, self._channel.last)
 
     def give_up(self) -> None:
         """End all streams because of a fault of this program."""

@@ -155,7 +155,7 @@ class Feed:
         self.stalled = False
         if self._fill is None:
             self._unpark()
-            self._caught_up()
+            self._channel.attached.caught_up()
 
     def _unpark(self) -> None:
         parked, overflowed = self._parking.take()
@@ -165,16 +165,10 @@ class Feed:
         if overflowed:
             self._start_fill()
 
-    def _caught_up(self) -> None:
-        """The channel is as far as the others of its shard again, unless something new keeps it."""
-        if self._fill is None and not self.stalled:
-            self._hub.behind.discard(self._channel)
-            self._channel.attached.caught_up()
-
     @property
-    def filling(self) -> bool:
-        """Whether a hole is being filled from the log."""
-        return self._fill is not None
+    def busy(self) -> bool:
+        """Whether a hole is being filled, or the turn is full."""
+        return self._fill is not None or self.stalled
 
     def look(self) -> None:
         """Ask the leader whether something was missed."""
@@ -182,7 +176,7 @@ class Feed:
 
     def _start_fill(self) -> None:
         if self._fill is None and not self._closed:
-            self._hub.behind.add(self._channel)
+            self._channel.attached.fall_behind()
             self._fill = asyncio.create_task(self._fill_from_log())
 
     async def catch_up(self) -> None:
@@ -204,7 +198,7 @@ class Feed:
             self._fills += 1
             self._fill = None
             self._unpark()
-            self._caught_up()
+            self._channel.attached.caught_up_soon()
         except Exception as error:
             self._channel.fail(error)
 
@@ -240,8 +234,6 @@ class Feed:
             before = self.last
             async with self._hub.reads:
                 batch = await self._channel.replay.read(self.last, self.last_time_ns, self._loss_excluded)
-            if batch.gap:
-                await self._hub.snapshots.look(self._session)
             if batch.gap:
                 await self._hub.snapshots.look(self._session)
             self._take(batch)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.errors import LogUnavailable
 from ringmere.core.limits import KIB
+from ringmere.hub.attached import SETTLE
 from ringmere.hub.catchup import RETRY_PAUSE
 from ringmere.hub.merge import Item, in_order
 from ringmere.hub.observer import Replay
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 SMALLEST_PAGE = 16 * KIB
 """A page is not asked for in smaller pieces, however many sessions share the budget."""
-
-SETTLE = 0.05
-"""Seconds behind a channel's start before its sessions join: a leader's answer may overtake what is on its way live."""
 
 
 class Gather:

@@ -14,9 +14,9 @@ from ringmere.core.backlog import Overflow
 from ringmere.core.cursor import Outcome
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.attachment import Attachment
-from ringmere.hub.due import Plan
 from ringmere.hub.composite import Points
 from ringmere.hub.course import Course
+from ringmere.hub.due import Plan
 from ringmere.hub.lifetime import Lifetime, State
 from ringmere.hub.merge import Confluence, Item
 from ringmere.hub.notices import storing_notice
@@ -186,7 +186,7 @@ class Many(Lifetime):
         """Return how far a shard's events may leave: to where its channels that fill a hole have come (7.3)."""
         behind = self.hub.behind
         reached = [
-            attachment.channel.last
+            attachment.channel.attached.in_order
             for channel in behind
             if (attachment := self.attachments.get(channel.session)) is not None and attachment.shard == shard
         ]

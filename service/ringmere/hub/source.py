@@ -78,7 +78,7 @@ class Source:
         was there may have gone.
         """
         channel = self.channel
-        if self._whole_ring or channel.feed.filling or not (self._proven or channel.known):
+        if self._whole_ring or channel.attached.filling or not (self._proven or channel.known):
             return False
         return channel.table == channel.hub.log.epochs(channel.session) and channel.covers(self.upto)
 
@@ -107,7 +107,7 @@ class Source:
 
     def _take(self, batch: Batch) -> int:
         """Queue a page, but for what lies ahead of the channel: the other sessions' channels have not come there."""
-        last = self.channel.last
+        last = self.channel.attached.in_order
         taken = 0
         due = [frame for frame in batch.frames if self.upto < frame.seq <= last]
         if due:
