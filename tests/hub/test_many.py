@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ringmere.core.backlog import Overflow
@@ -15,7 +17,7 @@ from ringmere.core.errors import (
 )
 from ringmere.hub.membership import Change
 from ringmere.hub.options import ManyOptions
-from support.hub import world
+from support.hub import Client, event, world
 from support.many import connect, cursor, events, seen, story, stream_of
 from support.virtual import eventually
 
@@ -434,3 +436,55 @@ async def test_a_change_that_cannot_be_made_changes_nothing() -> None:
         matching = await connect(w, match="run-")
         with pytest.raises(StreamMatches):
             await hub.many.membership.change(stream_of(matching).stream_id, Change(add=("c",)))
+
+
+async def test_a_degradation_is_told_once_for_each_shard_that_the_stream_reads() -> None:
+    async with world(breaker_failures=1, breaker_pause=1.0, shards=2) as w:
+        names = [f"s{number}" for number in range(6)]
+        client = await connect(w, *names)
+        await w.settle()
+        w.store.refuse(LogUnavailable("full"))
+        for name in names:
+            with pytest.raises(LogUnavailable):
+                await w.hub.publish(name, event(1))
+        await w.settle()
+        assert story(client) == ["log_degraded", "log_degraded"]
+        assert await w.hub.publish_degraded(names[0], [event(2)])
+        await w.settle()
+        late = await connect(w, *names)
+        await w.settle()
+        assert story(late) == ["log_degraded", "log_degraded"]
+        w.store.refuse(None)
+        await w.settle(3)
+        assert story(client) == ["log_degraded"] * 2 + ["t"] + ["log_restored"] * 2
+        (unstored,) = [row for row in seen(client) if row.type == "t"]
+        assert (unstored.session, unstored.id, unstored.cursor) == (names[0], None, "")
+
+
+async def test_the_memory_of_a_catch_up_does_not_grow_with_the_number_of_sessions() -> None:
+    async with world(page_bytes=65_536, window_bytes=2000) as w:
+        names = [f"s{number}" for number in range(40)]
+        for _ in range(6):
+            for name in names:
+                w.put(1, name, size=5000)
+        client = Client(high_water=20_000)
+        stream = asyncio.ensure_future(connect(w, *names, from_start=True, client=client))
+        most = 0
+        await stream
+        while len(events(client)) < 240:
+            whole = stream_of(client)._course.whole
+            if whole is not None:
+                most = max(most, sum(len(i.frame.body) for s in whole.sources.values() for i in s.queue))
+            client.read()
+            await asyncio.sleep(0.001)
+        assert events(client) == sorted(events(client), key=lambda row: row[1])
+        assert 0 < most <= 65_536 + 8 * (16_384 + 6000)
+
+
+async def test_a_drain_says_goodbye_to_a_stream_of_many_too() -> None:
+    async with world() as w:
+        client = await connect(w, "a", "b")
+        await w.settle()
+        await w.hub.drain()
+        assert story(client) == ["server_draining"]
+        assert client.finished

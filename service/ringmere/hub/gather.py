@@ -109,7 +109,8 @@ class Gather:
             await asyncio.sleep(RETRY_PAUSE)  # replicas behind the leader, or a channel behind the log: look again
 
     async def _read_one(self, source: Source, size: int) -> None:
-        self._queued += await source.read(size)
+        taken = await source.read(size)
+        self._queued += taken
         while self._queued > self._budget:
             newest = self._newest()
             if newest is None:
