@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import shutil
 import signal
 import socket
 import sys
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 from ops.prometheus.nats_exporter import exporter
+from ops.prometheus.process import running
 
 from ringmere.core.errors import LogUnavailable
 from ringmere.embedded import EmbeddedServer, free_port, server_binary
@@ -108,19 +107,16 @@ async def loaded_prometheus(seconds: float) -> AsyncIterator[tuple[str, float]]:
             house.push_async_callback(each.stop)
             await each.start()
         targets = {"ringmere": [each.url.removeprefix("http://") for each in gateways], "nats": [exported]}
-        url = await house.enter_async_context(_prometheus(directory, targets))
+        url = await house.enter_async_context(running(directory / "prometheus", _scraping(targets)))
         began = time.time()
         await _load(seconds, [each.url for each in gateways], nats, gateways[1])
         yield url, began
 
 
-@asynccontextmanager
-async def _prometheus(directory: Path, targets: dict[str, list[str]]) -> AsyncIterator[str]:
-    program = shutil.which("prometheus")
-    if program is None:
-        raise SystemExit("prometheus is not installed")
+def _scraping(targets: dict[str, list[str]]) -> dict[str, Any]:
+    """Return the configuration of a Prometheus in which each target of a job is a data centre."""
     sites = ("east", "west")
-    config = {
+    return {
         "global": {"scrape_interval": f"{SCRAPE_EVERY}s", "scrape_timeout": f"{SCRAPE_EVERY}s"},
         "scrape_configs": [
             {
@@ -133,17 +129,6 @@ async def _prometheus(directory: Path, targets: dict[str, list[str]]) -> AsyncIt
             for job, found in targets.items()
         ],
     }
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_port()}"
-    process = await asyncio.create_subprocess_exec(
-        program, f"--config.file={directory / 'prometheus.yml'}", f"--storage.tsdb.path={directory / 'series'}",
-        f"--web.listen-address={address}", "--log.level=error",
-    )  # fmt: skip
-    try:
-        yield f"http://{address}"
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def _load(seconds: float, urls: list[str], nats: EmbeddedServer, restarted: Gateway) -> None:

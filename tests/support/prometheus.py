@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -15,9 +14,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 import yaml
-
-from ringmere.embedded import free_port
-from support.nats import eventually
+from ops.prometheus.process import running
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "ops" / "prometheus" / "alerts.yml"
@@ -92,17 +89,14 @@ class Prometheus:
         return {alert["labels"]["alertname"] for alert in found if alert["state"] == "firing"}
 
 
-def _configured(directory: Path, targets: Mapping[str, str], rules: Path, interval: str) -> Path:
-    directory.mkdir(parents=True)
-    shipped = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
+def _configured(targets: Mapping[str, str], rules: Path, interval: str) -> dict[str, Any]:
+    shipped: dict[str, Any] = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
     shipped["global"] = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
     shipped["rule_files"] = [str(rules)]
     shipped["scrape_configs"] = [each for each in shipped["scrape_configs"] if each["job_name"] in targets]
     for scrape in shipped["scrape_configs"]:
         scrape["static_configs"] = [{"targets": [targets[scrape["job_name"]]], "labels": {"datacentre": "here"}}]
-    config = directory / "prometheus.yml"
-    config.write_text(yaml.safe_dump(shipped))
-    return config
+    return shipped
 
 
 @asynccontextmanager
@@ -110,29 +104,6 @@ async def prometheus(
     directory: Path, targets: Mapping[str, str], rules: Path = ALERTS, every: float = 0.5
 ) -> AsyncIterator[Prometheus]:
     """Run Prometheus with what is shipped; ``targets`` are host:port by job, scraped ``every`` so many seconds."""
-    assert PROMETHEUS is not None
-    config = _configured(directory, targets, rules, f"{int(every * 1000)}ms")
-    address = f"127.0.0.1:{free_port()}"
-    with (directory / "prometheus.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}",
-            f"--web.listen-address={address}", "--log.level=warn",
-            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        async with aiohttp.ClientSession() as http:
-
-            async def ready() -> bool:
-                assert process.returncode is None, (directory / "prometheus.log").read_text()
-                try:
-                    async with http.get(f"http://{address}/-/ready") as answer:
-                        return answer.status == 200
-                except aiohttp.ClientError:
-                    return False
-
-            await eventually(ready, "Prometheus is ready")
-            yield Prometheus(f"http://{address}", http)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    config = _configured(targets, rules, f"{int(every * 1000)}ms")
+    async with running(directory, config) as url, aiohttp.ClientSession() as http:
+        yield Prometheus(url, http)

@@ -198,7 +198,7 @@ def no_jetstream(error: LogUnavailable) -> Finding:
         return bad("jetstream", "account", "not enabled on this NATS server", todo, final=True)
     if isinstance(error, api.ApiError) and error.err_code in (api.NOT_ENABLED, api.NOT_ENABLED_FOR_ACCOUNT):
         return bad("jetstream", "account", error.words, "enable JetStream for the account", final=True)
-    todo = "JetStream has no leader: look at the NATS servers, more than half must be there"
+    todo = "JetStream has no leader (more than half of the servers must be there), or its disk is full: see their logs"
     return bad("jetstream", "account", str(error), todo)
 
 
