@@ -85,7 +85,8 @@ DRILLS = (
     ),
     Drill(
         "nats-stalls", "NATS stands still again and again", "a single server stopped (`SIGSTOP`) four times, each "
-        "time until the gateways cease to store", "nothing: it ceased", frozenset({FLAPPING, FAILING}), faults.nats_stalls,
+        "time until a gateway finds that nothing is stored", "nothing: it ceased", frozenset({FLAPPING, FAILING}),
+        faults.nats_stalls,
         (
             Evidence(FLAPPING, "sum by (instance) (increase(ringmere_breaker", r" [3-9]"),
             Evidence(FLAPPING, "sum by (outcome)", r"publish_unconfirmed"),
@@ -141,7 +142,8 @@ DRILLS = (
     ),
     Drill(
         "proxy-stalls", "A proxy in front stands still", "240 readers of four sessions take nothing, as if behind one "
-        "full proxy, while their sessions go on", "the readers read on", frozenset({BACKLOG}), faults.proxy_stands_still,
+        "full proxy, while their sessions go on", "the readers read on", frozenset({BACKLOG}),
+        faults.proxy_stands_still,
         (
             Evidence(BACKLOG, "max by (instance, of)", r"of=.?all.* [3-9]\d{8}"),
             Evidence(BACKLOG, "ringmere readers", "crowd-"),
