@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from ringmere.cli.bench import bench
+from ringmere.cli.control import cancel
 from ringmere.cli.doctor import register as add_doctor
 from ringmere.cli.epoch import app as epoch
 from ringmere.cli.publish import publish
@@ -43,6 +44,7 @@ app = typer.Typer(
 add_serve(app)
 app.command()(publish)
 app.command()(tail)
+app.command()(cancel)
 app.command()(verify)
 app.command()(bench)
 add_doctor(app)

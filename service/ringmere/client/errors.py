@@ -6,7 +6,8 @@
     └── ClientError
         ├── Refused        the service said no; trying the same again is of no use
         ├── Unreachable    gave up after trying again for as long as was allowed
-        └── BrokenStream   200, but what came is not this protocol
+        ├── BrokenStream   200, but what came is not this protocol
+        └── TaskCancelled  the task that this worker runs, or was about to, is cancelled
 """
 
 from __future__ import annotations
@@ -52,6 +53,18 @@ class BrokenStream(ClientError):
     """The answer is no event stream of this protocol; reconnecting would bring the same."""
 
     code = "broken_stream"
+
+
+class TaskCancelled(ClientError):
+    """A task is cancelled: it has not started, or was interrupted. ``reason`` is what was given as one."""
+
+    code = "task_cancelled"
+
+    def __init__(self, session: str, task: str, reason: str | None) -> None:
+        super().__init__(f"task {task} of session {session} is cancelled" + (f": {reason}" if reason else ""))
+        self.session = session
+        self.task = task
+        self.reason = reason
 
 
 def refusal(status: int, body: bytes) -> Refused:

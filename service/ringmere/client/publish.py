@@ -7,11 +7,12 @@ well before its end.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 import random
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -19,13 +20,15 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 import msgspec
 
-from ringmere.client.backoff import Backoff, parse_retry_after
-from ringmere.client.connect import TRY_LATER
-from ringmere.client.errors import BrokenStream, ClientError, Refused, Unreachable, refusal
-from ringmere.core.errors import InvalidBatch, InvalidEvent
+from ringmere.client.backoff import Backoff
+from ringmere.client.caller import Caller
+from ringmere.client.errors import BrokenStream, Refused
+from ringmere.core.errors import InvalidBatch, InvalidEvent, RingmereError
 from ringmere.core.event import check_key
 from ringmere.core.limits import MAX_BATCH
 from ringmere.core.session import check_session_id
+
+_LOGGER = logging.getLogger("ringmere.client")
 
 DEFAULT_PATIENCE = 60.0
 """How long one call keeps trying, in seconds; half of the log's shortest usual duplicate window."""
@@ -43,12 +46,13 @@ class Published(NamedTuple):
 class Publisher:
     """Publishes to the gateway at ``url``; one object serves any number of sessions and tasks.
 
-    ``http`` stays the caller's. ``timeout`` bounds one try, ``patience`` all tries of one call, in seconds.
+    Of several gateways the next one is asked when one fails. ``http`` stays the caller's. ``timeout`` bounds one try,
+    ``patience`` all tries of one call, in seconds.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         http: aiohttp.ClientSession | None = None,
         headers: Mapping[str, str] | None = None,
@@ -57,14 +61,10 @@ class Publisher:
         backoff: Backoff | None = None,
         roll: Callable[[], float] = random.random,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._http = http
-        self._owns_http = http is None
-        self._headers = dict(headers or {})
-        self._timeout = timeout
+        self._caller = Caller(url, http=http, headers=headers, timeout=timeout, backoff=backoff, roll=roll)
         self._patience = patience
-        self._backoff = backoff or Backoff(retry=0.0, first=0.2, widest=5.0)
-        self._roll = roll
+        self.unsent: Counter[str] = Counter()
+        """Events that :meth:`emit` could not publish, by the code of the error."""
 
     async def publish(
         self, session: str, event: Mapping[str, Any], *, key: str | None = None, expected: int | None = None
@@ -79,6 +79,18 @@ class Publisher:
         """
         headers = {} if expected is None else {"Expected-Last-Event-Id": str(expected)}
         return _published(await self._post_one(session, event, key, headers))
+
+    async def emit(self, session: str, event: Mapping[str, Any], *, key: str | None = None) -> Published | None:
+        """Store one event if it can be done, else count and log why and return None; never raises (contract 2.8).
+
+        What is None here may be stored all the same, when only its answer got lost.
+        """
+        try:
+            return await self.publish(session, event, key=key)
+        except RingmereError as error:
+            self.unsent[error.code] += 1
+            _LOGGER.warning("an event of session %r was not published: %s", session, error)
+            return None
 
     async def publish_or_degrade(
         self, session: str, event: Mapping[str, Any], *, key: str | None = None
@@ -125,14 +137,13 @@ class Publisher:
             open_rows = [index for index in open_rows if _is_open(results[index])]
             if open_rows:
                 failures += 1
-                await self._pause(failures, 0.0, deadline, f"{len(open_rows)} rows not stored", True)
+                cause = f"{len(open_rows)} rows not stored"
+                await self._caller.pause(failures, 0.0, deadline, cause, True)
         return [results[index] for index in range(len(rows))]
 
     async def aclose(self) -> None:
         """Release the connections of a publisher that made its own; idempotent."""
-        if self._http is not None and self._owns_http:
-            http, self._http = self._http, None
-            await http.close()
+        await self._caller.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,45 +168,9 @@ class Publisher:
         self, session: str, body: bytes, headers: dict[str, str], params: dict[str, str], deadline: float
     ) -> dict[str, Any]:
         """Send until there is an answer that is final, and return its JSON object."""
-        address = f"{self._url}/session/{check_session_id(session)}/events"
-        headers = {"Content-Type": "application/json", **self._headers, **headers}
-        maybe_done = False
-        failures = 0
-        while True:
-            failures += 1
-            floor = 0.0
-            try:
-                status, retry_after, answer = await self._try(address, body, headers, params)
-            except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-                raise ClientError(f"no address of a gateway: {error}") from error
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                cause = str(error) or type(error).__name__
-                maybe_done = maybe_done or not isinstance(error, aiohttp.ClientConnectorError)
-            else:
-                if status < 300:
-                    return _object(answer)
-                if status not in TRY_LATER:
-                    raise refusal(status, answer)
-                cause = str(refusal(status, answer))
-                maybe_done = maybe_done or status not in (429, 503)
-                floor = parse_retry_after(retry_after, time.time())
-            await self._pause(failures, floor, deadline, cause, maybe_done)
-
-    async def _try(
-        self, address: str, body: bytes, headers: dict[str, str], params: dict[str, str]
-    ) -> tuple[int, str | None, bytes]:
-        if self._http is None:
-            self._http = aiohttp.ClientSession()
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
-        async with self._http.post(address, data=body, headers=headers, params=params, timeout=timeout) as response:
-            return response.status, response.headers.get("Retry-After"), await response.read()
-
-    async def _pause(self, failures: int, floor: float, deadline: float, cause: str, maybe_done: bool) -> None:
-        """Wait before the next try, or raise :class:`Unreachable` when it would come after ``deadline``."""
-        delay = self._backoff.delay(failures, floor, self._roll(), floor)
-        if time.monotonic() + delay > deadline:
-            raise Unreachable(f"gave up after {failures} tries: {cause}", maybe_done)
-        await asyncio.sleep(delay)
+        path = f"/session/{check_session_id(session)}/events"
+        answer = await self._caller.call("POST", path, body=body, headers=headers, params=params, deadline=deadline)
+        return _object(answer)
 
 
 def _encode(event: Mapping[str, Any], index: int | None) -> bytes:

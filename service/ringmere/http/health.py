@@ -50,7 +50,8 @@ async def readyz(door: Door, request: web.BaseRequest) -> web.Response:
 async def healthz(door: Door, request: web.BaseRequest) -> web.Response:
     """Describe the instance, always with 200; ``logDegraded`` names the shards that do not store (contract 8.2).
 
-    ``tasks`` is the number of tasks on the event loop: it follows the readers that catch up, and nothing else.
+    ``tasks`` is the number of tasks on the event loop: it follows the readers that catch up and the requests that wait
+    for a cancel, and nothing else.
     """
     state = _state(door)
     degraded = [shard for shard, refused in door.hub.breakers.open.items() if refused]
@@ -62,6 +63,7 @@ async def healthz(door: Door, request: web.BaseRequest) -> web.Response:
             **state,
             "logDegraded": degraded,
             "sessionsLive": len(door.hub.channels),
+            "cancelWaiters": door.hub.cancels.waiters,
             "tasks": tasks,
             "version": door.options.version,
         }

@@ -178,6 +178,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         {
             "logConnected": {"type": "boolean"},
             "draining": {"type": "boolean"},
+            "cancelWaiters": {"type": "integer"},
             "logDegraded": an_array({"type": "integer"}),
             "version": TEXT,
             "worker": {"type": "integer"},
