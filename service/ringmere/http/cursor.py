@@ -51,7 +51,11 @@ def _parse(request: web.BaseRequest, parse: Callable[[str], T | None]) -> Beginn
             return Beginning()
     if len(values) > 1:
         return Beginning(ignored="repeated")
-    text = values[0]
+    return beginning_at(values[0], parse)
+
+
+def beginning_at(text: str, parse: Callable[[str], T | None]) -> Beginning[T]:
+    """Return the beginning at a cursor that was given as ``text``."""
     cursor = parse(text)
     if cursor is not None:
         return Beginning(cursor)
@@ -68,7 +72,12 @@ def parse_birth(request: web.BaseRequest) -> str | None:
 
 def parse_births(request: web.BaseRequest, shards: int) -> tuple[str | None, ...]:
     """Return the birth parts of the tokens of all shards; none when they are not as many."""
-    tokens = (_epoch_text(request) or "").split(",", shards)
+    return births_of(_epoch_text(request), shards)
+
+
+def births_of(text: str | None, shards: int) -> tuple[str | None, ...]:
+    """Return the birth parts of tokens joined by commas; none when they are not as many as shards."""
+    tokens = (text or "").split(",", shards)
     return tuple(parse_epoch_token(token) for token in tokens) if len(tokens) == shards else ()
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
 
+from ringmere.core.composite import parse_composite
 from ringmere.core.errors import InvalidParameter, MalformedBody
 from ringmere.core.session import check_session_id
 from ringmere.core.strict_json import load
 from ringmere.http.body import json_body
 from ringmere.http.client_address import client_of
-from ringmere.http.cursor import parse_births, parse_points
+from ringmere.http.cursor import beginning_at, births_of, parse_births, parse_points
+from ringmere.http.entrance import Entrance
 from ringmere.http.options import Door
 from ringmere.http.parameters import id_text, single
 from ringmere.http.problems import json_response
-from ringmere.http.sse import admitted, epoch, ignored, wishes
-from ringmere.http.stream import STREAM_HEADERS
+from ringmere.http.sse import admitted, head, wishes
 from ringmere.http.trace import trace_of
+from ringmere.hub.many import Many
 from ringmere.hub.membership import Change
 from ringmere.hub.options import ManyOptions
 
@@ -27,30 +31,44 @@ _FIELDS = {"add", "drop", "from"}
 
 async def open_events(door: Door, request: web.BaseRequest) -> web.StreamResponse:
     """Answer with a stream of the events of all sessions that are named, or of those that match."""
-    sessions, prefix = _followed(request)
-    asked = wishes(request)
-    log = door.hub.log
-    beginning = parse_points(request, log.shards)
-    headers = ignored(door, _label(sessions, prefix), beginning)
-    options = ManyOptions(
-        **asked,
-        points=beginning.cursor,
-        from_start=beginning.from_start,
-        births=parse_births(request, log.shards) if beginning.cursor is not None else (),
-        client=client_of(request, door.options.trusted_proxies),
-        trace=trace_of(door, request),
-    )
-    many = door.hub.many
-    admission = many.subscribe(sessions, options) if prefix is None else many.subscribe_matching(prefix, options)
-    return await admitted(door, admission, headers, many.epoch_tokens)
+    return await admitted(door, entrance(door, request))
 
 
 async def head_events(door: Door, request: web.BaseRequest) -> web.StreamResponse:
     """Answer with such a stream's headers only: no reader, no slot."""
+    return head(door, entrance(door, request))
+
+
+def entrance(door: Door, request: web.BaseRequest) -> Entrance:
+    """Return the way into the stream of many sessions that a request asks for."""
     sessions, prefix = _followed(request)
-    wishes(request)
-    headers = ignored(door, _label(sessions, prefix), parse_points(request, door.hub.log.shards))
-    return web.Response(headers={**STREAM_HEADERS, **headers, **epoch(door.hub.many.epoch_tokens)})
+    asked = wishes(request)
+    shards = door.hub.log.shards
+    beginning = parse_points(request, shards)
+    options = ManyOptions(
+        **asked,
+        points=beginning.cursor,
+        from_start=beginning.from_start,
+        births=parse_births(request, shards) if beginning.cursor is not None else (),
+        client=client_of(request, door.options.trusted_proxies),
+        trace=trace_of(door, request),
+    )
+    return _into(door, sessions, prefix, options, beginning.ignored)
+
+
+def _into(door: Door, sessions: list[str], prefix: str | None, options: ManyOptions, ignored: str | None) -> Entrance:
+    many, shards = door.hub.many, door.hub.log.shards
+
+    def admit() -> Awaitable[Many]:
+        return many.subscribe(sessions, options) if prefix is None else many.subscribe_matching(prefix, options)
+
+    def behind(text: str, epoch: str | None) -> Entrance:
+        given = beginning_at(text, lambda one: parse_composite(one, shards))
+        births = births_of(epoch, shards) if given.cursor is not None else ()
+        there = replace(options, points=given.cursor, from_start=False, births=births)
+        return _into(door, sessions, prefix, there, given.ignored)
+
+    return Entrance(_label(sessions, prefix), ignored, admit, many.epoch_tokens, behind)
 
 
 async def change_stream(door: Door, request: web.BaseRequest, stream_id: str) -> web.Response:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 
-from ringmere.core.errors import LogUnavailable, Unavailable
+from ringmere.core.cursor import parse_cursor, parse_epoch_token
+from ringmere.core.errors import Unavailable
 from ringmere.core.frames import control_frame, with_retry
 from ringmere.http.client_address import client_of
-from ringmere.http.cursor import Beginning, parse_beginning, parse_birth
+from ringmere.http.cursor import beginning_at, parse_beginning, parse_birth
+from ringmere.http.entrance import Entrance, entrance_headers, epoch_headers, reader_headers
 from ringmere.http.options import Door
 from ringmere.http.parameters import cloudevents, max_queued, overflow, resync, switch
 from ringmere.http.stream import STREAM_HEADERS, EventStream
 from ringmere.http.trace import trace_of
-from ringmere.hub.many import Many
 from ringmere.hub.options import SubscribeOptions
-from ringmere.hub.subscriber import Subscriber
 
 RETRY_JITTER = 0.2
 """Share by which a reconnection time differs from reader to reader (contract 3.7)."""
 
 
 async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web.StreamResponse:
-    """Answer with a stream of the session's events.
+    """Answer with a stream of the session's events."""
+    return await admitted(door, entrance(door, request, session))
 
-    Final refusals are problems; temporary trouble is a stream of one ``stream_error`` frame, so that an
-    EventSource comes back (contract 3.10). A cursor at the end of a closed session is 204.
-    """
+
+def entrance(door: Door, request: web.BaseRequest, session: str) -> Entrance:
+    """Return the way into a session's stream that a request asks for."""
     asked = wishes(request)
     beginning = parse_beginning(request)
-    headers = ignored(door, session, beginning)
     options = SubscribeOptions(
         **asked,
         **_on_loss(request),
@@ -43,34 +43,48 @@ async def open_stream(door: Door, request: web.BaseRequest, session: str) -> web
         client=client_of(request, door.options.trusted_proxies),
         trace=trace_of(door, request),
     )
-    return await admitted(door, door.hub.subscribe(session, options), headers, lambda: door.hub.epoch_token(session))
+    return _into(door, session, options, beginning.ignored)
 
 
-async def admitted(
-    door: Door, admission: Awaitable[Subscriber | Many], headers: dict[str, str], token: Callable[[], str]
-) -> web.StreamResponse:
-    """Return the stream of a reader once it is admitted, or what is to be said instead; ``token`` is the epoch's."""
+def _into(door: Door, session: str, options: SubscribeOptions, ignored: str | None) -> Entrance:
+    hub = door.hub
+
+    def behind(text: str, epoch: str | None) -> Entrance:
+        given = beginning_at(text, parse_cursor)
+        birth = parse_epoch_token(epoch) if given.cursor is not None else None
+        there = replace(options, cursor=given.cursor, from_start=False, epoch_birth=birth)
+        return _into(door, session, there, given.ignored)
+
+    return Entrance(session, ignored, lambda: hub.subscribe(session, options), lambda: hub.epoch_token(session), behind)
+
+
+async def admitted(door: Door, way: Entrance) -> web.StreamResponse:
+    """Return the stream of a reader once it is admitted, or what is to be said instead.
+
+    Final refusals are problems; temporary trouble is a stream of one ``stream_error`` frame, so that an
+    EventSource comes back (contract 3.10). A cursor at the end of a closed session is 204.
+    """
+    headers = entrance_headers(door, way)
     try:
-        reader = await admission
+        reader = await way.admit()
     except Unavailable as error:
         if door.options.stream_errors == "status":
             raise
-        return _error_stream(door, error, {**headers, **epoch(token)})
-    headers["X-Stream-Id"] = reader.stream_id
-    headers.update(_epoch_headers(reader.epoch_token))
+        return _error_stream(door, error, {**headers, **epoch_headers(way)})
+    headers.update(reader_headers(reader))
     if reader.ended:
         return web.Response(status=204, headers=headers)
-    if reader.start_id is not None:
-        headers["X-Start-Event-Id"] = str(reader.start_id)
     return EventStream(reader, headers)
 
 
 async def head_stream(door: Door, request: web.BaseRequest, session: str) -> web.StreamResponse:
     """Answer with a stream's headers only: no reader, no slot."""
-    wishes(request)
-    _on_loss(request)
-    headers = ignored(door, session, parse_beginning(request))
-    return web.Response(headers={**STREAM_HEADERS, **headers, **epoch(lambda: door.hub.epoch_token(session))})
+    return head(door, entrance(door, request, session))
+
+
+def head(door: Door, way: Entrance) -> web.Response:
+    """Return the headers of the stream that an entrance leads to."""
+    return web.Response(headers={**STREAM_HEADERS, **entrance_headers(door, way), **epoch_headers(way)})
 
 
 def _on_loss(request: web.BaseRequest) -> dict[str, Any]:
@@ -87,26 +101,6 @@ def wishes(request: web.BaseRequest) -> dict[str, Any]:
         "coalesce": switch(request, "coalesce", "invalid_coalesce"),
         "cloudevents": cloudevents(request),
     }
-
-
-def ignored(door: Door, session: str, beginning: Beginning[Any]) -> dict[str, str]:
-    """Return the header that says why a cursor was not taken, and tell the observer."""
-    if beginning.ignored is None:
-        return {}
-    door.hub.observer.cursor_ignored(session, beginning.ignored)
-    return {"X-Cursor-Ignored": beginning.ignored}
-
-
-def epoch(token: Callable[[], str]) -> dict[str, str]:
-    """Return the epoch headers, none while the log has never been seen."""
-    try:
-        return _epoch_headers(token())
-    except LogUnavailable:
-        return {}
-
-
-def _epoch_headers(token: str) -> dict[str, str]:
-    return {"X-Event-Epoch": token, "X-Qwen-Event-Epoch": token}
 
 
 def _error_stream(door: Door, error: Unavailable, headers: dict[str, str]) -> web.Response:
