@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ringmere.core.errors import Draining, LogUnavailable, SubscriberLimitExceeded
+from ringmere.core.limits import Limits
 from ringmere.hub import control
 from ringmere.hub.hub import Hub
 from ringmere.hub.observer import Observer
@@ -134,16 +135,18 @@ async def test_a_drain_answers_those_who_wait_and_takes_no_more(site: Site) -> N
     assert await site.a.look("s", "t") is None, "a look is still answered"
 
 
-async def test_waiters_are_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MAX_CANCEL_WAITERS", 2)
+async def test_who_waits_takes_a_place_among_the_connections_of_the_instance(site: Site) -> None:
+    site.hubs[0].limits = Limits(max_connections=2)
     waits = [asyncio.create_task(site.a.wait("s", f"t{n}", LONG)) for n in range(2)]
     await eventually(lambda: site.a.waiters == 2, "both wait")
     with pytest.raises(SubscriberLimitExceeded):
         await site.a.wait("s", "t", LONG)
+    assert await site.a.look("s", "t") is None
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)
     assert await site.a.wait("s", "t", 0.01) is None
+    assert site.hubs[0].slots == 0
 
 
 async def test_outcomes_are_told(site: Site) -> None:

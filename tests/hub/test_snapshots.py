@@ -127,9 +127,7 @@ async def test_a_storm_of_readers_reads_the_snapshot_a_few_times_only() -> None:
         assert made.log.calls["snapshot"] - before <= 4
 
 
-async def test_who_asks_after_a_put_gets_what_was_put_also_while_an_older_read_is_under_way() -> (
-    None
-):
+async def test_who_asks_after_a_put_gets_what_was_put_also_while_an_older_read_is_under_way() -> None:
     async with world() as made:
         made.put(5)
         await keep(made, 2)

@@ -34,8 +34,6 @@ MAX_REASON_CHARS = 500
 """Longest reason of a cancel (contract 10.3)."""
 MAX_CANCEL_WAIT = 30
 """Seconds that one request may wait for a cancel; below what proxies cut off (contract 10.3)."""
-MAX_CANCEL_WAITERS = 20_000
-"""Requests of an instance that wait for a cancel; the next one gets 429."""
 MAX_TRACESTATE_CHARS = 512
 """Longest ``tracestate`` that is passed on; a longer one is left out."""
 MAX_TRACED = 8192

@@ -10,26 +10,25 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ringmere.core.control import CancelFlag
-from ringmere.core.errors import Draining, LogUnavailable, RingmereError, SubscriberLimitExceeded
-from ringmere.core.limits import MAX_CANCEL_WAITERS
+from ringmere.core.errors import Draining, LogUnavailable, RingmereError
+from ringmere.hub.admission import Admission
 
 if TYPE_CHECKING:
     from ringmere.hub.hub import Hub
 
 READ_AGAIN = 0.25
 """Seconds between two tries to read a flag that is known to be set."""
-BUSY_RETRY = 5.0
-"""Seconds that a waiter is told to stay away when there are too many."""
 
 _Task = tuple[str, str]
 _Answer = asyncio.Future[CancelFlag | None]
 
 
 class Cancels:
-    """The cancels of one instance."""
+    """The cancels of one instance. Who waits takes a slot of the instance, as a reader does."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, admission: Admission) -> None:
         self._hub = hub
+        self._admission = admission
         self._waiting: dict[_Task, set[_Answer]] = {}
         self._waiters = 0
         self._reads: set[asyncio.Task[None]] = set()
@@ -64,8 +63,7 @@ class Cancels:
         """
         if self._hub.draining:
             raise Draining("the instance is going away")
-        if self._waiters >= MAX_CANCEL_WAITERS:
-            raise SubscriberLimitExceeded(f"{MAX_CANCEL_WAITERS} requests wait for a cancel here", BUSY_RETRY)
+        self._admission.take_connection()
         answer: _Answer = asyncio.get_running_loop().create_future()
         # Listening begins before the look, so nothing falls between.
         answers = self._waiting.setdefault((session, task), set())
@@ -79,6 +77,7 @@ class Cancels:
         except TimeoutError:
             return None
         finally:
+            self._admission.slots -= 1
             self._waiters -= 1
             answers.discard(answer)
             if not answers:

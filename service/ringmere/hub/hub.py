@@ -89,9 +89,9 @@ class Hub(Listening):
         self.sweep = Sweep(self)
         self.breakers = Breakers(self)
         self.snapshots = Snapshots(self)
-        self.cancels = Cancels(self)
         self._publisher = Publisher(log, self.observer, self.breakers)
         self._admission = Admission(self, require_session=require_session)
+        self.cancels = Cancels(self, self._admission)
         self.many = Muster(self, self._admission)
 
     # -- life ------------------------------------------------------------------------------------------
