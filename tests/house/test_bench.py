@@ -102,3 +102,11 @@ def test_the_bench_measures_both_gateways_and_nothing_is_lost(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     table = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| ") and "× |" in line]
     assert len(table) >= 9, done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_the_bench_of_lists_finds_every_session_once() -> None:
+    command = [sys.executable, "-m", "ops.bench.listing", "--sessions", "1200", "--repeats", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| walk in pages of 1,000 | 2 |" in done.stdout

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from jsonschema_rs import validator_for
 
 from ringmere.core.errors import LogUnavailable
+from ringmere.http.openapi import document
 from support.doors import Gateway
 from support.raw_http import fetch
 
@@ -83,6 +85,21 @@ async def test_one_session_is_shown_with_its_readers(gateway: Gateway) -> None:
     assert (shown["sessionId"], shown["firstEventId"], shown["lastEventId"], shown["events"]) == ("s1", 1, 3, 3)
     assert len(shown["readers"]) == 1
     assert stream.answer.headers["x-stream-id"] in str(shown["readers"])
+
+
+async def test_what_is_shown_is_what_the_description_says(gateway: Gateway) -> None:
+    await gateway.numbers("s1", 3)
+    await gateway.stream("s1")
+    await gateway.stream("nothing-yet")
+    parts = document("1")["components"]
+    check = validator_for({"$ref": "#/components/schemas/ShownSession", "components": parts}).validate
+    for session in ("s1", "nothing-yet"):
+        shown = (await gateway.get(f"/session/{session}")).json
+        check(shown)
+        known = parts["schemas"]["ShownSession"]["properties"]
+        assert set(shown) <= set(known)
+        [reader] = shown["readers"]
+        assert set(reader) <= set(parts["schemas"]["SessionReader"]["properties"])
 
 
 async def test_an_unknown_session_is_404(gateway: Gateway) -> None:
