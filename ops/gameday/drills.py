@@ -79,7 +79,7 @@ DRILLS = (
         (
             Evidence(DEGRADED, "curl -s http://127.0.0.1:8080/healthz", r'"logDegraded":\[0\]'),
             _doctor(DEGRADED, r"^bad\s+(storing|jetstream|stream)"),
-            Evidence(DEGRADED, "curl -s http://127.0.0.1:8222/healthz", "no space left on device"),
+            Evidence(DEGRADED, "curl -s http://127.0.0.1:8222/healthz", "no space left on device|JetStream not enabled"),
             Evidence(FAILING, "curl -sS -i", r"^HTTP/1.1 503"),
         ), Needs(flags=("--max-bytes", "1GiB"), disk="48m"),
     ),
@@ -151,14 +151,14 @@ DRILLS = (
         ), Needs(flags=("--write-timeout", "5m")),
     ),
     Drill(
-        "ring-too-short", "Clients were away longer than the ring reaches", "rings of 200 events (10 s at this load); "
+        "ring-too-short", "Clients were away longer than the ring reaches", "rings of 100 events (10 s at this load); "
         "a client comes back 30 times with the id of the first event", "nothing: all have been back",
         frozenset({RESYNCS}), faults.away_too_long,
         (
             Evidence(RESYNCS, "sum by (reason)", "ring_evicted"),
             Evidence(RESYNCS, "ringmere sessions show", r"firstEventId\s+([2-9]|\d\d)"),
             Evidence(RESYNCS, "resync", "ring_evicted"),
-        ), Needs(flags=("--ring-size", "200")), resyncs=True,
+        ), Needs(flags=("--ring-size", "100")), resyncs=True,
     ),
     Drill(
         "foreign-publisher", "Somebody publishes past the gateways what is no event", "one message of text on a "

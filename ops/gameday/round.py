@@ -25,6 +25,8 @@ ENDS_WITHIN = 180.0
 SHOWN_WITHIN = 60.0
 SETTLED = 3.0
 """Seconds in which an alert that should not fire has its chance, beside one that does."""
+RATE = 100.0
+"""Events a second, over all sessions."""
 LONG = 3600.0
 """Seconds that the load would last; the end of the fault ends it."""
 LINES = 3
@@ -46,7 +48,10 @@ async def hold(drill: Drill, factor: float, seed: int = 1) -> dict[str, Any]:
     """Put a fault in and return what happened. Raises :class:`GamedayError` when it is not as it should be."""
     async with Site(drill.needs, factor) as site:
         course = Course(shown=[])
-        plan = Plan(prefix="gameday", duration=LONG, heartbeat=3.0, max_silence=LONG, seed=seed, allow_resync=True)
+        plan = Plan(
+            prefix="gameday", sessions=10, readers=40, rate=RATE, duration=LONG, heartbeat=3.0, max_silence=LONG,
+            seed=seed, allow_resync=True,
+        )  # fmt: skip
 
         async def breaker(_: asyncio.Event) -> Sequence[Fault]:
             await _go_through(drill, site, course)

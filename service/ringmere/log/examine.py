@@ -194,7 +194,10 @@ class Examination:
 def no_jetstream(error: LogUnavailable) -> Finding:
     """Return why JetStream cannot be used."""
     if isinstance(error, NoResponders):
-        todo = "switch JetStream on in the server's configuration (jetstream { store_dir: … })"
+        todo = (
+            "switch JetStream on in the server's configuration (jetstream { store_dir: … }); if it was on, its disk "
+            "is full and the server has switched it off: see its log, make room, restart it"
+        )
         return bad("jetstream", "account", "not enabled on this NATS server", todo, final=True)
     if isinstance(error, api.ApiError) and error.err_code in (api.NOT_ENABLED, api.NOT_ENABLED_FOR_ACCOUNT):
         return bad("jetstream", "account", error.words, "enable JetStream for the account", final=True)
