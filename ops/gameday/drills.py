@@ -79,7 +79,7 @@ DRILLS = (
         (
             Evidence(DEGRADED, "curl -s http://127.0.0.1:8080/healthz", r'"logDegraded":\[0\]'),
             _doctor(DEGRADED, r"^bad\s+(storing|jetstream|stream)"),
-            Evidence(DEGRADED, "curl -s http://127.0.0.1:8222/healthz", "no space left on device|JetStream not enabled"),
+            Evidence(DEGRADED, "curl -s http://127.0.0.1:8222", "no space left on device|JetStream not enabled"),
             Evidence(FAILING, "curl -sS -i", r"^HTTP/1.1 503"),
         ), Needs(flags=("--max-bytes", "1GiB"), disk="48m"),
     ),
