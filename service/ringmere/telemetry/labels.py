@@ -9,9 +9,10 @@ from __future__ import annotations
 from ringmere.core.backlog import Backlog
 from ringmere.core.breaker import State
 from ringmere.core.cursor import Outcome
-from ringmere.core.errors import RingmereError
+from ringmere.core.errors import LogUnavailable, NewerSnapshot, RingmereError, SnapshotTooLarge, UnknownEventId
 from ringmere.core.event import SKIP_REASONS
 from ringmere.core.reasons import CloseReason
+from ringmere.hub.options import Resync
 
 OTHER = "other"
 """What an unlisted value is counted as."""
@@ -40,6 +41,13 @@ FALL_BACK_REASONS = tuple(
     reason.label for reason in (CloseReason.QUEUE_OVERFLOW, CloseReason.QUEUE_BYTES_OVERFLOW, CloseReason.MEMORY)
 )
 THRESHOLDS = Backlog.THRESHOLDS
+RESYNC_MODES = tuple(mode.value for mode in Resync)
+SNAPSHOT_OUTCOMES = (
+    "stored",
+    "removed",
+    *sorted(error.code for error in (NewerSnapshot, UnknownEventId, SnapshotTooLarge, LogUnavailable)),
+)
+SNAPSHOT_CAUSES = ("connect", "resync", "final")
 SKIPPED = SKIP_REASONS
 CURSORS_IGNORED = ("malformed", "repeated", "empty", "too_large")
 BREAKER_STATES = (State.OPEN.value, State.CLOSED.value)

@@ -131,6 +131,10 @@ class LogObserver(Observer):
         """Say that a client was told to load its state anew."""
         self._limited("resync", reason, session=session, stream=stream_id, reason=reason, detail=detail)
 
+    def snapshot_missed(self, session: str) -> None:
+        """Say that a stored state could not be read in time."""
+        self._limited("snapshot_missed", "", session=session)
+
     def live_gap(self, session: str) -> None:
         """Say that the live tail had a hole."""
         self._limited("live_gap", "", session=session)

@@ -109,6 +109,20 @@ class Metrics(Observer):
         self._resyncs = self._counts(
             "resyncs", "Frames that told a client to load its state anew.", "reason", labels.RESYNC_REASONS
         )
+        self._modes = self._counts(
+            "resync_modes", "What followed such frames: the rest of the ring, a stored state, or live events.", "mode",
+            labels.RESYNC_MODES,
+        )  # fmt: skip
+        self._snapshots_sent = self._counts(
+            "snapshots_sent", "Stored states sent into streams, by what for.", "cause", labels.SNAPSHOT_CAUSES
+        )
+        self._snapshots_written = self._counts(
+            "snapshots_written", "Requests to store or remove a state, by what became of them.", "outcome",
+            labels.SNAPSHOT_OUTCOMES,
+        )  # fmt: skip
+        self._snapshots_missed = self._counter(
+            "snapshots_missed", "Stored states that would have helped a reader and could not be read in time."
+        )
         self._replayed = self._counts("replayed_events", "Events of replays.", "source", labels.SOURCES)
         self._replay_seconds = self._seconds("replay_duration", "From a stream's begin to its going live.", _FAST)
         self._warnings = self._counts("slow_client_warnings", "Slow readers warned.", "threshold", labels.THRESHOLDS)
@@ -179,6 +193,22 @@ class Metrics(Observer):
     def resync(self, session: str, reason: str, detail: str | None, stream_id: str | None) -> None:
         """Count a verdict frame."""
         self._resyncs.add(reason)
+
+    def resync_mode(self, session: str, mode: str) -> None:
+        """Count what followed a verdict frame."""
+        self._modes.add(mode)
+
+    def snapshot_written(self, session: str, outcome: str, size: int) -> None:
+        """Count a request to store or remove a state."""
+        self._snapshots_written.add(outcome)
+
+    def snapshot_sent(self, session: str, stream_id: str, cause: str) -> None:
+        """Count a state that a stream got."""
+        self._snapshots_sent.add(cause)
+
+    def snapshot_missed(self, session: str) -> None:
+        """Count a state that could not be read."""
+        self._snapshots_missed.inc()
 
     def replayed(self, session: str, stream_id: str, replay: Replay) -> None:
         """Count the events of a replay that has ended."""
