@@ -101,7 +101,8 @@ async def _look(drill: Drill, site: Site, course: Course, books: frozenset[str] 
 
 async def _output(step: runbook.Step, site: Site) -> str:
     if step.kind == "sh":
-        return await runbook.run(step.text, site.door, site.environment(), site.names)
+        output = await runbook.run(step.text, site.door, site.environment(), site.names)
+        return output.replace(str(site.fleet.directory), "…")
     if step.kind == "promql":
         rows = await site.watch.query(scaled(step.text, site.factor))
         return "\n".join(f"{_labels(labels)} {value:.6g}".strip() for labels, value in rows)
