@@ -143,7 +143,7 @@ def first_day() -> dict[str, Any]:
         finally:
             typist.stop()
         left = typist.run("git status --short")
-    return {"steps": typist.steps, "boards": boards, "left": left.split()}
+    return {"steps": typist.steps, "boards": boards, "left": left.splitlines()}
 
 
 def _stream(typist: Typist) -> None:
@@ -159,16 +159,19 @@ def _stream(typist: Typist) -> None:
     follow, publish = one(found, "curl -N"), one(found, f"curl {GATEWAY}")
     with typist.timed("an event published by curl is seen by a reader", publish):
         output = typist.begin(follow)
-        wait(lambda: status(f"{GATEWAY}/readyz") == 200, "the service answers")
         typist.run(publish)
         wait(lambda: b"hello" in output.read_bytes(), "the reader sees it")
-    turn = one(found, "ringmere publish demo --file")
+    tail, turn = one(found, "ringmere tail demo"), one(found, "ringmere publish demo --file")
+    with typist.timed("the command line follows and publishes", tail):
+        output = typist.begin(tail)
+        typist.run(one(found, "ringmere publish demo --type"))
+        wait(lambda: output.read_bytes().count(b"hello") == 2, "both events are shown")
     with typist.timed("an agent's turn is published at its own pace", turn):
-        typist.begin(one(found, "ringmere tail demo"))
         typist.run(turn)
-    with typist.timed("a second reader goes on behind event 1", found[3]):
-        again = typist.begin(next(each for each in found if "last-event-id" in each))
-        wait(lambda: b"\nid: 2" in b"\n" + again.read_bytes(), "it gets event 2")
+    [resume] = [each for each in found if "last-event-id" in each]
+    with typist.timed("a reader goes on behind event 1", resume):
+        output = typist.begin(resume)
+        wait(lambda: b"\nid: 2\n" in output.read_bytes(), "it gets event 2")
     if "demo" not in typist.run(one(found, "ringmere sessions ls")):
         raise GamedayError("the session is not listed")
 
