@@ -26,6 +26,7 @@ from ringmere.core.strict_json import ints_are_finite, load, one_line, outside_s
 
 CONTROL_TYPES = frozenset(
     {
+        "stream_opened",
         "state_resync_required",
         "replay_complete",
         "slow_client_warning",

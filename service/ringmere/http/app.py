@@ -15,7 +15,20 @@ from aiohttp import web
 
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
-from ringmere.http import control, cors, events, health, openapi, page, publish, schemas, sessions, snapshot, sse
+from ringmere.http import (
+    control,
+    cors,
+    events,
+    health,
+    openapi,
+    page,
+    publish,
+    schemas,
+    sessions,
+    snapshot,
+    sse,
+    websocket,
+)
 from ringmere.http.options import Door, HttpOptions
 from ringmere.http.problems import HttpProblem, of_error, problem
 from ringmere.hub.hub import Hub
@@ -33,6 +46,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/session/{id}/events", publish.publish),
     ("GET", "/events", events.open_events),
     ("HEAD", "/events", events.head_events),
+    ("GET", "/session/{id}/ws", websocket.open_socket),
+    ("GET", "/ws", websocket.open_sockets),
     ("POST", "/streams/{id}/sessions", events.change_stream),
     ("POST", "/session/{id}/tasks/{task}/cancel", control.cancel_task),
     ("GET", "/session/{id}/tasks/{task}/cancel", control.show_cancel),

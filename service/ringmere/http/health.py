@@ -30,6 +30,7 @@ FEATURES = (
     "resync_modes",
     "cloudevents",
     "many_sessions",
+    "websocket",
 )
 """Capabilities by name; a client asks for the name, never for a version."""
 

@@ -62,6 +62,7 @@ _MANY_PARAMETERS = [
     _parameter("query", "match", TEXT, "instead: the beginning of the ids of all sessions to follow, with a * behind"),
     *_STREAM_PARAMETERS,
 ]
+_HELLO = _parameter("query", "hello", FLAG, 'wait for a first message: {"lastEventId", "eventEpoch"}')
 _PUBLISH_PARAMETERS = [
     _parameter("header", "Idempotency-Key", TEXT, "makes a retry safe within the duplicate window"),
     _parameter("header", "Expected-Last-Event-Id", ID, "store only if this is the session's last id"),
@@ -113,6 +114,16 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
         "summary": "The headers of such a stream, without taking a reader's slot",
         "parameters": _MANY_PARAMETERS,
         "answers": {200: None},
+    },
+    ("GET", "/session/{id}/ws"): {
+        "summary": "Follow a session over WebSocket, one JSON envelope a text frame",
+        "parameters": [*_STREAM_PARAMETERS, *_SNAPSHOT_PARAMETERS, _HELLO],
+        "answers": {101: None},
+    },
+    ("GET", "/ws"): {
+        "summary": "Follow many sessions over WebSocket",
+        "parameters": [*_MANY_PARAMETERS, _HELLO],
+        "answers": {101: None},
     },
     ("POST", "/streams/{id}/sessions"): {
         "summary": "Add sessions to an open stream of many, whichever instance has it, and drop others",
@@ -218,6 +229,7 @@ def _operation(
 def _answer(status: int, content: str | None) -> dict[str, Any]:
     described = {
         "description": {
+            101: "The stream, as WebSocket frames",
             201: "Created",
             202: "Accepted",
             204: "Nothing more",

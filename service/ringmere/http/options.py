@@ -28,6 +28,14 @@ KEEPALIVE_TIMEOUT = 75.0
 """Seconds that a connection may stay idle or take for a request header; proxies' pools close theirs earlier."""
 LINGER = 2.0
 """Seconds in which the rest of a refused body is read and dropped: its sender sees the answer, not a reset."""
+MAX_MESSAGE = 4 * KIB
+"""Bytes that a WebSocket client may send as its first message; a cursor of 64 shards needs less."""
+MAX_FRAMES = 64
+"""WebSocket frames, pings most of all, that a client may send between two heartbeats."""
+MISSED_PONGS = 3
+"""Pings behind which a WebSocket client that has sent nothing at all is taken for gone."""
+HELLO_TIMEOUT = 5.0
+"""Seconds for the first message that ``?hello=1`` announces."""
 ACCEPT_BACKLOG = 1024
 """Connections that the kernel queues while the loop is busy: a reconnect storm comes at once."""
 
