@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from openapi_spec_validator import validate
+
 from ringmere.http.app import ROUTES
 from ringmere.http.openapi import OPERATIONS, SCHEMAS, document
 from ringmere.http.page import FILES
 from ringmere.http.problems import PROBLEMS
+from ringmere.http.refusals import REFUSALS
 from support.doors import Gateway
 
 
@@ -27,6 +30,18 @@ def _references(value: Any) -> set[str]:
 def test_every_reference_resolves_and_every_schema_is_used() -> None:
     names = {reference.removeprefix("#/components/schemas/") for reference in _references(document("0"))}
     assert names == set(SCHEMAS)
+
+
+def test_it_is_an_openapi_document() -> None:
+    validate(document("0"))
+
+
+def test_every_route_names_its_refusals_and_every_code_stands_at_a_route() -> None:
+    assert set(REFUSALS) == set(OPERATIONS)
+    named = {code for codes in REFUSALS.values() for code in codes}
+    # Those of no route, of every route, of nobody's wish, and the roots of the tree that nobody raises.
+    others = {"method_not_allowed", "bad_request", "request_header_too_large", "internal_error"}
+    assert named | others | {"invalid_input", "conflict"} == set(PROBLEMS)
 
 
 def test_every_parameter_of_a_path_is_declared_once() -> None:
@@ -50,7 +65,7 @@ async def test_real_answers_have_the_fields_their_schemas_require(gateway: Gatew
     seen = {
         "Published": (await gateway.post("s1", {"type": "t", "data": 1})).json,
         "PublishedBatch": (await gateway.post("s1", [{"type": "t", "data": 1}])).json,
-        "Session": (await gateway.get("/session/s1")).json,
+        "ShownSession": (await gateway.get("/session/s1")).json,
         "SessionList": (await gateway.get("/sessions")).json,
         "State": (await gateway.get("/readyz")).json,
         "Capabilities": (await gateway.get("/capabilities")).json,

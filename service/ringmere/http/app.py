@@ -16,6 +16,7 @@ from aiohttp import web
 from ringmere.core.errors import RingmereError
 from ringmere.core.session import check_session_id
 from ringmere.http import (
+    asyncapi,
     control,
     cors,
     events,
@@ -67,6 +68,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", health.metrics),
     ("GET", "/capabilities", health.capabilities),
     ("GET", "/openapi.json", openapi.openapi),
+    ("GET", "/asyncapi.json", asyncapi.asyncapi),
     *(("GET", path, page.page) for path in page.FILES),
 )
 """``HEAD`` goes to the handler of ``GET`` where it has none of its own; ``OPTIONS`` is answered for all."""

@@ -22,6 +22,7 @@ from ringmere.core.limits import (
 from ringmere.http.options import Door
 from ringmere.http.parameters import DEFAULT_LAGGARDS, DEFAULT_LIST, MAX_LIST
 from ringmere.http.problems import json_response
+from ringmere.http.refusals import refusals
 from ringmere.http.shapes import FLAG, ID, SCHEMAS, SESSION, TEXT, an_array, ref
 from ringmere.hub.options import Resync
 
@@ -154,7 +155,10 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("DELETE", "/session/{id}/snapshot"): {"summary": "Remove the stored state", "answers": {204: None}},
     ("POST", "/session"): {"summary": "Take a fresh session id", "answers": {201: "Fresh"}},
-    ("GET", "/session/{id}"): {"summary": "One session and its readers on this instance", "answers": {200: "ShownSession"}},
+    ("GET", "/session/{id}"): {
+        "summary": "One session and its readers on this instance",
+        "answers": {200: "ShownSession"},
+    },
     ("DELETE", "/session/{id}"): {
         "summary": "Close a session with a terminal event, or purge it",
         "parameters": [_parameter("query", "purge", FLAG, "remove the session from the log instead")],
@@ -178,6 +182,7 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/metrics"): {"summary": "Prometheus metrics", "answers": {200: "text/plain"}},
     ("GET", "/capabilities"): {"summary": "What this service can do, by name", "answers": {200: "Capabilities"}},
     ("GET", "/openapi.json"): {"summary": "This description", "answers": {200: "application/json"}},
+    ("GET", "/asyncapi.json"): {"summary": "Streams and subjects as AsyncAPI", "answers": {200: "application/json"}},
 }  # fmt: skip
 
 
@@ -191,7 +196,9 @@ def document(version: str) -> dict[str, Any]:
     """Return the whole OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), row in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(path, **row)
+        operation = _operation(path, **row)
+        operation["responses"] = {**refusals(method, path), **operation["responses"]}
+        paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ringmere", "version": version},
@@ -220,9 +227,6 @@ def _operation(
         bodies = {"application/json": body, **(other_bodies or {})}
         content = {media_type: {"schema": schema} for media_type, schema in bodies.items()}
         operation["requestBody"] = {"required": not optional_body, "content": content}
-    if own or parameters or body:
-        problem = {"application/problem+json": {"schema": ref("Problem")}}
-        operation["responses"]["default"] = {"description": "A problem", "content": problem}
     return operation
 
 
