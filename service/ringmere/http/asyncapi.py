@@ -52,6 +52,9 @@ CONTROL_DATA: dict[str, dict[str, Any]] = {
     "log_degraded": an_object(_STORING),
     "log_restored": an_object(_STORING),
     "session_snapshot": an_object({"lastEventId": ID, "state": {}}),
+    "stream_opened": an_object(
+        {"streamId": TEXT, "eventEpoch": TEXT, "retryMs": _COUNT}, {"startEventId": CURSOR, "cursorIgnored": TEXT}
+    ),
 }
 """The ``data`` of each control frame (contract 5.2)."""
 
