@@ -323,6 +323,23 @@ async def test_a_store_without_room_is_refused_with_a_clear_line(tmp_path: Path)
             await ensure_streams(connection, StreamSettings(shards=64))
 
 
+async def test_instances_on_a_new_cluster_with_little_room_ask_for_no_more_than_there_is(tmp_path: Path) -> None:
+    """The cluster hears of its servers' room with a delay; what it grants too much it refuses to change later."""
+    cluster = Cluster(tmp_path)
+    for node in cluster.nodes:
+        node.jetstream = "max_file_store: 4GB"
+    try:
+        await cluster.start()
+        async with connected(cluster.urls[0]) as connection:
+            await ensure_streams(connection, StreamSettings(replicas=3))
+            names = (await api(connection, "STREAM.NAMES"))["streams"]
+            granted = [(await config(connection, name))["max_bytes"] for name in names]
+            assert len(granted) == 6
+            assert sum(granted) < 4 << 30
+    finally:
+        await cluster.kill()
+
+
 async def test_three_replicas_on_one_server_are_refused_with_a_clear_line(connection: Connection) -> None:
     with pytest.raises(LogRefused, match="replicas > 1"):
         await ensure_streams(connection, settings(replicas=3))

@@ -12,6 +12,7 @@ import msgspec
 
 from ringmere.core.cursor import EpochTable
 from ringmere.core.errors import SnapshotTooLarge, UnknownEventId
+from ringmere.core.limits import MIB
 from ringmere.core.session import check_session_id
 from ringmere.core.snapshot import SnapshotDraft
 from ringmere.core.strict_json import one_line
@@ -21,7 +22,8 @@ from ringmere.log.connect import Connection
 from ringmere.log.port import Snapshot
 from ringmere.log.provision import create_fitting, ensure_stream, snapshot_limit
 from ringmere.log.records import Bucket, Record, RecordConflict, key_of
-from ringmere.log.shape import HEADER_ROOM, StreamSettings, Wanted
+from ringmere.log.shape import HEADER_ROOM, SNAPSHOT_SHARE, StreamSettings, Wanted
+from ringmere.log.shards import stream_name
 
 BUCKET = "RINGMERE_SNAPSHOTS"
 CAS_TRIES = 20
@@ -58,8 +60,18 @@ async def prepare_snapshots(connection: Connection, settings: StreamSettings, ac
     bucket = Bucket(connection, BUCKET)
     wanted = wanted_snapshots(bucket, settings, snapshot_limit(settings, account))
     if await api.stream_info(connection, bucket.stream) is None:
-        await create_fitting(connection, wanted.config)
+        # A cluster knows its servers' room only some seconds later, and grants more than there is: then it refuses
+        # every change of any stream. So no more is asked for than goes with what events were granted.
+        share = max(await _event_bytes(connection, settings) // SNAPSHOT_SHARE, MIB)
+        limit = settings.snapshot_bytes or min(wanted.config["max_bytes"], share)
+        await create_fitting(connection, wanted.config | {"max_bytes": limit}, MIB)
     await ensure_stream(connection, wanted, reconcile=settings.reconcile)
+
+
+async def _event_bytes(connection: Connection, settings: StreamSettings) -> int:
+    """Return what all event streams together may hold, as they were granted."""
+    infos = [await api.stream_info(connection, stream_name(shard)) for shard in range(settings.shards)]
+    return sum(info["config"]["max_bytes"] for info in infos if info is not None)
 
 
 class BucketSnapshots:

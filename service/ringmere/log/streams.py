@@ -25,9 +25,9 @@ async def ensure_streams(connection: Connection, settings: StreamSettings) -> li
     await store.prepare()
     await Purges(connection, settings).prepare()
     shards = await ensure_shards(connection, settings)
+    await Control(connection, settings).prepare()
     # Last, so that what is left of the store is theirs and no stream of events becomes smaller for it.
     await prepare_snapshots(connection, settings, account)
-    await Control(connection, settings).prepare()
     for info in shards:
         await store.ensure(info)
     return shards
