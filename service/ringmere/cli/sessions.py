@@ -86,10 +86,19 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _readers(readers: list[dict[str, Any]]) -> Table:
-    """Return a table with a column for each field that a reader has."""
-    table = _table(*readers[0])
+    """Return a table of who reads, narrow enough for a terminal; ``--json`` has all there is."""
+    table = _table("stream", "client", "state", "last id", "behind", "queued", "age")
     for reader in readers:
-        table.add_row(*(_shown(name, value) for name, value in reader.items()))
+        behind = "?" if reader.get("behindEvents") is None else reader["behindEvents"]
+        table.add_row(
+            str(reader["streamId"])[:8],
+            reader.get("client") or "",
+            f"{reader['state']}, warned" if reader.get("warned") else reader["state"],
+            str(reader["positionId"]),
+            f"{behind} / {reader.get('behindSeconds', 0):.1f} s",
+            f"{reader['backlogEvents']}/{reader.get('maxQueued', '')}",
+            f"{reader['ageSeconds']:.0f} s",
+        )
     return table
 
 
