@@ -9,7 +9,6 @@ import pytest
 from ringmere.client.backoff import Backoff
 from ringmere.client.bus import Bus
 from ringmere.client.errors import Unreachable
-from ringmere.client.publish import Published
 from ringmere.core.errors import InvalidCancel, InvalidSessionId
 from support.doors import running
 
@@ -18,12 +17,16 @@ FAST = Backoff(retry=0.0, first=0.01, widest=0.05)
 
 async def test_emit_stores_what_it_can_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as gateway, Bus(f"http://127.0.0.1:{gateway.port}") as bus:
-        assert await bus.emit("s", {"type": "t", "data": 1}) == Published(1)
+        stored = await bus.emit("s", {"type": "t", "data": 1})
+        assert stored is not None
+        assert stored.id == 1
         with caplog.at_level(logging.WARNING, "ringmere.client"):
             for session, event in (("a.b", {"type": "t", "data": 1}), ("s", {"type": ""}), ("s", {"data": {1}})):
                 assert await bus.emit(session, event) is None
         assert bus.unsent == {"invalid_session_id": 1, "invalid_event": 2}
-        assert len(caplog.records) == 3
+        said = [record.getMessage() for record in caplog.records if record.name == "ringmere.client"]
+        assert len(said) == 3, caplog.text
+        assert "'a.b'" in said[0]
 
 
 async def test_emit_gives_up_when_nobody_answers() -> None:
