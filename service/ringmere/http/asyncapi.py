@@ -63,7 +63,7 @@ _STORED = {name: schema for name, schema in SCHEMAS["Event"]["properties"].items
 _PAYLOAD = an_object({name: _STORED[name] for name in ("type", "data")}, _STORED)
 _ENVELOPE = an_object(
     {"v": {"const": 1}, "type": _STORED["type"], "data": {}, "_meta": _META},
-    {**_STORED, "id": ID, "sessionId": SESSION, "_meta": _META},
+    {**_STORED, "id": ID, "sessionId": SESSION, "cursor": CURSOR, "_meta": _META},
 )
 
 
@@ -85,7 +85,7 @@ def _message(title: str, payload: dict[str, Any], headers: tuple[str, ...] = (),
 
 
 def _control(type: str) -> dict[str, Any]:
-    body = an_object({"v": {"const": 1}, "type": {"const": type}, "data": CONTROL_DATA[type], "_meta": _META})
+    body = an_object({"v": {"const": 1}, "type": {"const": type}, "data": CONTROL_DATA.get(type, {}), "_meta": _META})
     return _message(type, body, summary="a control frame: it has no id and moves no cursor")
 
 
@@ -97,7 +97,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "unstored": _message("unstored", _PAYLOAD),
     "question": _message("question", {}, summary="what instances ask each other; its form may change"),
 }
-_FRAMES = ("event", *sorted(CONTROL_TYPES))
+_SOCKET_FRAMES = ("event", *sorted(CONTROL_TYPES))
+_FRAMES = tuple(name for name in _SOCKET_FRAMES if name != "stream_opened")
 
 
 def _of_any_shard(subject: Callable[[int, str], str]) -> str:
@@ -108,6 +109,8 @@ CHANNELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # name: server, address, messages
     "session": ("gateway", "/session/{session}/events", _FRAMES),
     "sessions": ("gateway", "/events", _FRAMES),
+    "socket": ("gateway", "/session/{session}/ws", _SOCKET_FRAMES),
+    "sockets": ("gateway", "/ws", _SOCKET_FRAMES),
     "publish": ("nats", publish_subject("{session}"), ("stored",)),
     "log": ("nats", _of_any_shard(event_subject), ("stored",)),
     "live": ("nats", _of_any_shard(live_subject), ("republished",)),
@@ -118,6 +121,8 @@ OPERATIONS: dict[str, tuple[str, str, str]] = {
     # name: what the gateway does there, the channel, in words
     "streamSession": ("send", "session", "Give a reader a session's events as server-sent events, and control frames"),
     "streamSessions": ("send", "sessions", "The same for many sessions on one connection"),
+    "openSocket": ("send", "socket", "Give a reader a session's events as WebSocket text frames"),
+    "openSockets": ("send", "sockets", "The same for many sessions"),
     "storeEvent": ("send", "log", "Append an event; JetStream stores it and republishes it"),
     "takeStored": ("receive", "live", "Hear of stored events, at most once; holes are read from the log"),
     "sendUnstored": ("send", "degraded", "Send an event to live readers while nothing can be stored"),

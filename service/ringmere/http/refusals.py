@@ -27,6 +27,7 @@ _ON_LOSS = ("invalid_resync", "invalid_snapshot_parameter")
 _OPEN = ("session_not_found", "subscriber_limit_exceeded", "draining", *_LOG)
 _STORE = ("publish_overloaded", "publish_unconfirmed", *_LOG)
 _CHOICE = ("invalid_sessions", "invalid_match", "too_many_sessions")
+_HANDSHAKE = ("invalid_hello", "invalid_upgrade", "origin_not_allowed", "upgrade_required")
 _LIST = ("invalid_limit", "invalid_prefix", "invalid_after")
 
 REFUSALS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -39,6 +40,8 @@ REFUSALS: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("GET", "/events"): (*_ID, *_WISHES, *_CHOICE, "match_too_broad", *_OPEN),
     ("HEAD", "/events"): (*_ID, *_WISHES, *_CHOICE, *_LOG),
+    ("GET", "/session/{id}/ws"): (*_ID, *_WISHES, *_ON_LOSS, *_OPEN, *_HANDSHAKE),
+    ("GET", "/ws"): (*_ID, *_WISHES, *_CHOICE, "match_too_broad", *_OPEN, *_HANDSHAKE),
     ("POST", "/streams/{id}/sessions"): (
         *_ID, *_BODY, *_OPEN, "too_many_sessions", "stream_not_found", "stream_matches",
     ),
