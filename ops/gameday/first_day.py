@@ -31,6 +31,10 @@ from ops.gameday.watch import GamedayError
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY, PROMETHEUS = "http://127.0.0.1:8080", "http://127.0.0.1:9090"
 INSTALLED_WITHIN, STEP_WITHIN = 600.0, 120.0
+LOADED_FOR = 150.0
+"""Seconds that dashboards are looked at: the load of the README, and what comes of its end."""
+OWN = ("overview", "session-delivery")
+"""Dashboards of an instance's own metrics."""
 RATE_INTERVAL = "1m"
 """What Grafana takes rates over when its data source was told nothing (four times 15 s)."""
 _BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
@@ -182,26 +186,42 @@ def _watch(typist: Typist) -> dict[str, dict[str, Any]]:
     with typist.timed("Prometheus has scraped it", watch):
         typist.begin(watch)
         wait(lambda: bool(asked('up{job="ringmere"} == 1')), "Prometheus has scraped the instance")
-    boards: dict[str, dict[str, Any]] = {}
-    with typist.timed("the panels of its own metrics have data, under a load", load):
-        typist.begin(load)
-        deadline = time.monotonic() + STEP_WITHIN
-        while time.monotonic() < deadline:
-            boards = filled()
-            if not any(boards[name]["empty"] for name in ("overview", "session-delivery")):
-                break
-            time.sleep(1)
-    return boards
+    typist.begin(load)
+    began = time.monotonic()
+    filled: dict[tuple[str, str], float] = {}
+    while (at := time.monotonic() - began) < LOADED_FOR:
+        for board, title in showing():
+            filled.setdefault((board, title), at)
+        time.sleep(1)
+    last = max(when for (board, _), when in filled.items() if board in OWN)
+    typist.steps.append(("the last panel of its own metrics has data, under a load", load, last))
+    return {
+        board: {"panels": len(titles), "empty": [title for title in titles if (board, title) not in filled]}
+        for board, titles in all_titles().items()
+    }
 
 
-def filled() -> dict[str, dict[str, Any]]:
-    """Ask every expression of every dashboard; return for each board how many panels have data, and which have none."""
-    boards = {}
+def panels() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each panel of each dashboard that shows something, with the dashboard's name."""
     for path in sorted((ROOT / "grafana" / "dashboards").glob("*.json")):
-        panels = [panel for panel in json.loads(path.read_text())["panels"] if panel["type"] != "row"]
-        empty = [panel["title"] for panel in panels if not any(asked(each["expr"]) for each in panel["targets"])]
-        boards[path.stem] = {"panels": len(panels), "empty": empty}
-    return boards
+        for panel in json.loads(path.read_text())["panels"]:
+            if panel["type"] != "row":
+                yield path.stem, panel
+
+
+def all_titles() -> dict[str, list[str]]:
+    """Return the titles of all panels by dashboard."""
+    found: dict[str, list[str]] = {}
+    for board, panel in panels():
+        found.setdefault(board, []).append(panel["title"])
+    return found
+
+
+def showing() -> set[tuple[str, str]]:
+    """Ask every expression of every dashboard; return which panels have data now, as dashboard and title."""
+    return {
+        (board, panel["title"]) for board, panel in panels() if any(asked(each["expr"]) for each in panel["targets"])
+    }
 
 
 def asked(expr: str) -> list[float]:
@@ -210,8 +230,11 @@ def asked(expr: str) -> list[float]:
     try:
         with urllib.request.urlopen(f"{PROMETHEUS}/api/v1/query?{urllib.parse.urlencode({'query': expr})}") as answer:
             result = json.load(answer)["data"]["result"]
-    except urllib.error.HTTPError:
-        raise
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        # It has only just begun.
+        return []
     except OSError:
         return []
     values = [float(row["value"][1]) for row in result]
