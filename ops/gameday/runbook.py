@@ -66,7 +66,7 @@ async def run(command: str, door: str, env: Mapping[str, str], names: Mapping[st
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={**_clean(), **env, "PATH": path, "RINGMERE_SERVER": door, "COLUMNS": "120"},
+        env={**_clean(), **env, "PATH": path, "RINGMERE_SERVER": door, "COLUMNS": "160"},
     )  # fmt: skip
     try:
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
