@@ -105,9 +105,13 @@ async def _output(step: runbook.Step, site: Site) -> str:
         return output.replace(str(site.fleet.directory), "…")
     if step.kind == "promql":
         rows = await site.watch.query(scaled(step.text, site.factor))
-        return "\n".join(f"{_labels(labels)} {value:.6g}".strip() for labels, value in rows)
+        return "\n".join(f"{_labels(labels)} {_number(value)}" for labels, value in rows)
     logs = [gateway.log_file for gateway in site.fleet.gateways]
     return "\n".join([await asyncio.to_thread(runbook.log_lines, log, step.text) for log in logs])
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _labels(labels: dict[str, str]) -> str:
