@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from ops.gameday.drills import DRILLS, Drill
 from ops.gameday.first_day import first_day
 from ops.gameday.record import FIRST_DAY, circumstances, write
@@ -59,7 +60,7 @@ def _keep(name: str, make: Callable[[], dict[str, Any]]) -> list[str]:
     made = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": f"{os.getloadavg()[0]:.1f}"}
     try:
         found = {**made, "versions": circumstances(), **make()}
-    except (GamedayError, PrometheusError, RingmereError, OSError) as error:
+    except (GamedayError, PrometheusError, RingmereError, aiohttp.ClientError, OSError) as error:
         print(f"  failed: {error}", flush=True)
         return [str(error)]
     wrong = found.pop("trouble", [])
