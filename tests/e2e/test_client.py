@@ -10,8 +10,10 @@ import pytest
 from ringmere.client.backoff import Backoff
 from ringmere.client.errors import Refused
 from ringmere.client.publish import Published, Publisher
-from ringmere.client.stream import Control, Event, Stream, follow
+from ringmere.client.snapshot import drop_snapshot, get_snapshot, put_snapshot
+from ringmere.client.stream import Control, Event, Snapshot, Stream, follow
 from ringmere.core.limits import Limits
+from ringmere.core.reasons import CloseReason
 from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
 from support.doors import Gateway, running
@@ -108,3 +110,55 @@ async def test_a_live_reader_that_loses_its_instance_before_the_first_event_miss
         await to.publish("s1", note(2))
         assert numbers(await pending) == [2]
         await following.aclose()
+
+
+async def test_a_stream_takes_a_state_behind_a_verdict_and_goes_on_from_there() -> None:
+    async with running(limits=QUICK, ring_size=3) as gateway, Publisher(url(gateway)) as to:
+        await to.publish_batch("s1", [note(n) for n in range(1, 10)])
+        await put_snapshot(url(gateway), "s1", 8, {"n": 8})
+        found = await get_snapshot(url(gateway), "s1")
+        assert found is not None
+        assert (found.last_event_id, found.state, found.final) == (8, {"n": 8}, False)
+        with pytest.raises(Refused) as refusal:
+            await put_snapshot(url(gateway), "s1", 7, {"n": 7})
+        assert (refusal.value.code, refusal.value.problem["lastEventId"]) == ("newer_snapshot", 8)
+        async with follow(url(gateway), "s1", 1, resync="snapshot") as following:
+            verdict, state, event = await read(following, 1)
+            assert isinstance(verdict, Control)
+            assert isinstance(state, Control)
+            assert verdict.type == "state_resync_required"
+            assert state.snapshot == Snapshot(8, {"n": 8})
+            assert isinstance(event, Event)
+            assert (event.id, event.in_sync) == (9, True)
+
+
+async def test_a_stream_that_is_cut_right_behind_a_state_resumes_behind_it() -> None:
+    async with running(limits=QUICK) as gateway, Publisher(url(gateway)) as to:
+        await to.publish_batch("s1", [note(n) for n in range(1, 4)])
+        await put_snapshot(url(gateway), "s1", 3, "three")
+        async with follow(url(gateway), "s1", snapshot=True, backoff=FAST) as following:
+            async with asyncio.timeout(DEADLINE):
+                state = await anext(following)
+            assert isinstance(state, Control)
+            assert state.snapshot == Snapshot(3, "three")
+            assert following.last_id == 3
+            for channel in gateway.hub.channels:
+                for reader in list(channel.members):
+                    reader.drop(CloseReason.INTERNAL)
+            await to.publish("s1", note(4))
+            items = await read(following, 1)
+            assert [item for item in items if isinstance(item, Control) and item.snapshot] == []
+            assert numbers(items) == [4]
+
+
+async def test_an_expired_session_ends_a_follower_with_its_final_state() -> None:
+    store = MemoryStore(log_ttl=0.5)
+    async with running(limits=QUICK, log=MemoryLog(store)) as gateway, Publisher(url(gateway)) as to:
+        await to.publish("s1", {"type": "session_closed", "data": {"n": 1}})
+        await put_snapshot(url(gateway), "s1", 1, "over", final=True)
+        await gateway.until(lambda: not store.stream(0).subjects, "the log expires")
+        async with asyncio.timeout(DEADLINE), follow(url(gateway), "s1", backoff=FAST) as following:
+            items = [item async for item in following]
+        assert [item.snapshot for item in items if isinstance(item, Control)] == [Snapshot(1, "over")]
+        await drop_snapshot(url(gateway), "s1")
+        assert await get_snapshot(url(gateway), "s1") is None

@@ -21,6 +21,7 @@ from ringmere.cli.readers import readers
 from ringmere.cli.serve import register as add_serve
 from ringmere.cli.sessions import app as sessions
 from ringmere.cli.settings import settings
+from ringmere.cli.snapshot import app as snapshot
 from ringmere.cli.tail import tail
 from ringmere.cli.verify import verify
 from ringmere.core.errors import InvalidInput, RingmereError, StartRefused, StreamShapeDiffers
@@ -49,6 +50,7 @@ app.command()(verify)
 app.command()(bench)
 add_doctor(app)
 app.add_typer(sessions, name="sessions")
+app.add_typer(snapshot, name="snapshot")
 app.command()(readers)
 app.add_typer(epoch, name="epoch")
 app.command()(settings)

@@ -41,6 +41,13 @@ class Event(NamedTuple):
         return self.envelope.get("terminal") is True or self.type in TERMINAL_TYPES
 
 
+class Snapshot(NamedTuple):
+    """A stored state that the gateway has sent: take it for what there was; what follows comes behind its id (10.2)."""
+
+    last_event_id: int
+    state: Any
+
+
 class Control(NamedTuple):
     """A frame of the gateway itself: no id, never part of the log (contract 5.2).
 
@@ -61,6 +68,14 @@ class Control(NamedTuple):
         """Whether it is a publisher's event that is in no log (contract 8.2); its data is ``envelope["data"]``."""
         meta = self.envelope.get("_meta")
         return isinstance(meta, dict) and meta.get("degraded") is True
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The stored state that it brings, None for any other frame."""
+        public_id = self.data.get("lastEventId")
+        if self.type != SNAPSHOT or type(public_id) is not int or not 0 <= public_id <= MAX_ID:
+            return None
+        return Snapshot(public_id, self.data.get("state"))
 
 
 class Resync(NamedTuple):
