@@ -119,6 +119,21 @@ async def test_the_parent_passes_sighup_on_to_all_workers(tmp_path: Path) -> Non
         assert await instance.stop() == 0
 
 
+async def test_schemas_that_break_while_workers_start_end_none_that_serves(tmp_path: Path) -> None:
+    directory = write(tmp_path / "schemas", text=TEXT)
+    flags = ("--schemas", str(directory), "--workers", "2")
+    async with gateway(tmp_path, *flags, ready=False) as instance:
+        # The second worker starts when the first one is ready, so it finds what cannot be used.
+        await told(instance, "schemas_loaded", 1)
+        write(directory, bad={"type": "strin"})
+        await told(instance, "worker_ended", 1)
+        assert "bad.json: at /type" in instance.output
+        assert await instance.status("/readyz") == 200
+        (directory / "bad.json").unlink()
+        await told(instance, "schemas_loaded", 2)
+        assert await instance.stop() == 0
+
+
 async def test_publish_tells_where_the_data_does_not_fit(tmp_path: Path) -> None:
     directory = write(tmp_path / "schemas", text=TEXT)
     async with gateway(tmp_path, "--schemas", str(directory), "--schemas-strict") as instance:

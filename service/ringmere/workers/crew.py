@@ -173,7 +173,9 @@ class Crew:
                     logger.error("worker_failed", worker=worker.number, exit_code=code)
                     self._failed.append(worker.number)
                 return
-            if worker.refused is not None and not been_ready:
+            # What others could start with has changed since, and may change again.
+            others_serve = any(other.opened.is_set() for other in self._workers.values())
+            if worker.refused is not None and not been_ready and not others_serve:
                 raise worker.refused
             if time.monotonic() - started > LASTING:
                 pause = FIRST_PAUSE
