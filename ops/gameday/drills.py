@@ -91,7 +91,7 @@ DRILLS = (
             Evidence(FLAPPING, "sum by (instance) (increase(ringmere_breaker", r" [3-9]"),
             Evidence(FLAPPING, "sum by (outcome)", r"publish_unconfirmed"),
             Evidence(FLAPPING, "log_restored", "seconds"),
-        ),
+        ), Needs(flags=("--log-level", "info")),
     ),
     Drill(
         "stream-deleted", "The stream is deleted under load", "`STREAM.DELETE` of the only shard",
