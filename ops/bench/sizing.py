@@ -124,6 +124,22 @@ def replays(tools: Tools, quick: bool) -> None:
                 row(sessions, shards, stored, disk >> 20, f"{disk / stored:.0f}", seconds, f"{cpu:.2f}", server)
 
 
+def disks(tools: Tools, quick: bool) -> None:
+    """Fill rings, and go on until everything in them has been replaced some times."""
+    head(
+        "sessions", "event bytes", "events published each", "disk MiB", "bytes an event of the rings", "nats-server MiB"
+    )
+    for sessions, size in ((5, 200),) if quick else ((50, 200), (50, 2000)):
+        for times in (1, 3):
+            with stack(tools, RINGMERE) as on:
+                rounds = times * (50 if quick else RING_SIZE)
+                publish(on, sessions, prefix="bench-", rounds=rounds, bytes=size)
+                time.sleep(1 if quick else 10)
+                disk = used_bytes(on.store)
+                each = disk / (sessions * min(rounds, RING_SIZE))
+                row(sessions, size, rounds, disk >> 20, f"{each:.0f}", machine.rss_kib(on.nats.pid) >> 10)
+
+
 def rates(tools: Tools, quick: bool) -> None:
     """A reader or more in each of some sessions at a steady rate, with one copy and with three."""
     head(
@@ -229,6 +245,7 @@ TABLES: dict[str, Callable[[Tools, bool], None]] = {
     "readers": readers,
     "windows": windows,
     "replays": replays,
+    "disks": disks,
     "rates": rates,
 }
 

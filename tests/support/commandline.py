@@ -22,3 +22,14 @@ def parse(words: Sequence[str]) -> None:
     while hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]
     command.make_context("ringmere", rest)
+
+
+def flags() -> set[str]:
+    """Return the flags of all commands."""
+    found: set[str] = set()
+    waiting: list[Any] = [typer.main.get_command(app)]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        found.update(name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts))
+    return found | {"--health", "--live"}
