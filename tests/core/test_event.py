@@ -153,8 +153,8 @@ def test_json_that_is_no_event_is_refused_and_skipped(body: bytes) -> None:
 
 def test_ctl_2_the_reserved_types_are_those_of_the_contract() -> None:
     assert {
-        "stream_opened", "state_resync_required", "replay_complete", "slow_client_warning", "client_evicted", "stream_error",
-        "log_degraded", "log_restored", "server_draining", "session_snapshot", "error", "open",
+        "stream_opened", "state_resync_required", "replay_complete", "slow_client_warning", "client_evicted",
+        "stream_error", "log_degraded", "log_restored", "server_draining", "session_snapshot", "error", "open",
     } == RESERVED_TYPES  # fmt: skip
 
 
