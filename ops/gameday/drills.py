@@ -136,7 +136,7 @@ DRILLS = (
         (
             Evidence(EVICTIONS, "sum by (instance, reason)", "queue_bytes_overflow"),
             Evidence(EVICTIONS, "ringmere readers", "crowd"),
-            Evidence(EVICTIONS, "ringmere sessions show", r"\blive\s+\d+\s+\d{5}"),
+            Evidence(EVICTIONS, "ringmere sessions show", r"\blive\b.* \d+/256"),
             Evidence(EVICTIONS, "reader_evicted", "crowd"),
         ),
     ),
