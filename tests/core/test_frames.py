@@ -20,6 +20,7 @@ from ringmere.core.frames import (
     degraded_frame,
     event_frame,
     with_retry,
+    without_retry,
 )
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -89,6 +90,11 @@ def test_retry_travels_inside_the_block_of_the_first_frame() -> None:
     decoder = Decoder()
     assert decoder.feed(with_retry(2600, frame_of("t", 1, 3)))[0].type == "t"
     assert decoder.retry_ms == 2600
+
+
+def test_what_is_one_readers_own_can_be_taken_off_again() -> None:
+    shared = frame_of("t", 1, 3) + anchor_frame(1)
+    assert without_retry(with_retry(2600, shared)) == shared == without_retry(shared)
 
 
 def test_an_anchor_sets_the_cursor_and_shows_no_event() -> None:

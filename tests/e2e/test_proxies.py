@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Origin
 
 from ringmere.client.backoff import Backoff
 from ringmere.client.items import Control, Event
@@ -123,6 +125,25 @@ async def test_prx_1_events_pass_each_proxy_as_they_come_over_each_version_of_ht
 
         # HAProxy notices it with the next heartbeats, the others at once.
         await eventually(left, "a reader that has gone has gone from its instance", 30)
+
+
+async def test_a_websocket_passes_each_proxy_and_its_pings_keep_it_where_nothing_else_does(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        fronts = await in_front(stack, nats_server, tmp_path, "500ms", FASTER)
+        sockets = []
+        for front in fronts.values():
+            for url, trust in ((front.url, None), (front.secure, front.trust)):
+                target = f"{url.replace('http', 'ws')}/session/s/ws"
+                opening = connect(target, ssl=trust, proxy=None, ping_interval=None, origin=Origin(url))
+                sockets.append(await stack.enter_async_context(opening))
+                assert json.loads(await sockets[-1].recv())["type"] == "stream_opened"
+        # Longer than any of them waits in silence.
+        await asyncio.sleep(1.2 * max(max(silences(name).values()) for name in NAMES) / FASTER)
+        [id_] = await publish(fronts["nginx"].url, "s", numbers(1))
+        async with asyncio.timeout(30):
+            assert [json.loads(await socket.recv())["id"] for socket in sockets] == [id_] * len(sockets)
 
 
 async def test_prx_2_ten_minutes_of_silence_pass_each_proxy_as_heartbeats_do(

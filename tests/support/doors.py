@@ -32,12 +32,16 @@ class Watcher(Observer):
     def __init__(self) -> None:
         self.ignored: list[tuple[str, str]] = []
         self.closed: list[str] = []
+        self.evictions: list[str] = []
 
     def cursor_ignored(self, session: str, reason: str) -> None:
         self.ignored.append((session, reason))
 
     def stream_closed(self, transport: str, session: str, stream_id: str, reason: Any, *rest: Any) -> None:
         self.closed.append(reason.label)
+
+    def evicted(self, session: str, stream_id: str, reason: Any) -> None:
+        self.evictions.append(reason.label)
 
 
 class Gateway:

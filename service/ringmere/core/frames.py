@@ -21,6 +21,7 @@ It has no blank line: some clients report an empty event at each blank line once
 OPENING_COMMENT = b": ok\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
+_RETRY = b"retry: "
 _DATA_LINE = b"\ndata: "
 _END = b"\n\n"
 
@@ -51,6 +52,11 @@ def control_frame(type: str, data: Mapping[str, Any], timestamp_ms: int) -> byte
 def with_retry(retry_ms: int, frame: bytes) -> bytes:
     """Put ``retry:`` into the block of ``frame``: a block of its own shows up as an empty event in some clients."""
     return b"retry: %d\n%b" % (retry_ms, frame)
+
+
+def without_retry(raw: bytes) -> bytes:
+    """Return joined frames as they are for all readers: :func:`with_retry` made the first block one reader's own."""
+    return raw[raw.index(b"\n") + 1 :] if raw.startswith(_RETRY) else raw
 
 
 def anchor_frame(public_id: int) -> bytes:

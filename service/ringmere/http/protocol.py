@@ -7,8 +7,7 @@ connection ends without closing it, and from then on the transport speaks to its
 
 This leans on private names of aiohttp 3.14 (pinned in the project, held by the tests of this module):
 ``_force_close`` makes ``start()`` return without a close and ``data_received()`` drop input;
-``_keepalive_handle``, ``_parser``, ``_messages``, ``_task_handler`` and ``_buffer_paused`` are what it would keep;
-``_message_tail`` is what came behind a request to upgrade.
+``_keepalive_handle``, ``_parser``, ``_messages``, ``_task_handler`` and ``_buffer_paused`` are what it would keep.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class GatewayProtocol(RequestHandler):
     def hand_over(self, holder: Holder) -> None:
         """Give the connection to ``holder``: no request is read from it any more, and aiohttp lets go of it."""
         self._attached = self._holder = holder
-        early, self._message_tail = self._message_tail, b""
         self.keep_alive(False)
         self._force_close = True
         self._parser = None
@@ -79,8 +77,6 @@ class GatewayProtocol(RequestHandler):
             # A paused transport would not notice that the client has gone.
             self._reading_paused = self._buffer_paused = False
             self._resume_transport_reading()
-        if early:
-            holder.received(early)
 
     def accompany(self, attached: Attached | None) -> None:
         """Let ``attached`` hear of the transport while a handler of this connection runs; None ends it."""

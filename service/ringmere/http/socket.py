@@ -15,6 +15,7 @@ from websockets.frames import DATA_OPCODES, CloseCode, Frame
 from websockets.protocol import Protocol as WebSocketProtocol
 from websockets.protocol import Side, State
 
+from ringmere.core.frames import without_retry
 from ringmere.core.reasons import CloseReason
 from ringmere.core.websocket import Encode
 from ringmere.http.options import MAX_FRAMES, MAX_MESSAGE, MISSED_PONGS
@@ -67,7 +68,7 @@ class WebSocketSink:
 
     def write(self, data: bytes) -> None:
         """Hand over the envelopes of SSE frames; nothing follows a close frame."""
-        blob = self._encode(data)
+        blob = self._encode(without_retry(data))
         if blob and self.open:
             self._put(blob)
 

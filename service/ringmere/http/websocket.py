@@ -86,6 +86,7 @@ class Opening:
         self._door = door
         self._way = way
         self._reader = reader
+        self._over = reader.ended
         self._hello = hello
 
     async def begin(self, sink: WebSocketSink) -> None:
@@ -124,8 +125,8 @@ class Opening:
             return True
         # The point that was held for a client without a cursor is needed no more, and its slot is.
         self.cancel()
-        self._reader = await way.admit()
-        self._way = way
+        reader = self._reader = await way.admit()
+        self._over, self._way = reader.ended, way
         return True
 
     def _serve(self, sink: WebSocketSink) -> None:
@@ -135,12 +136,15 @@ class Opening:
             "eventEpoch": reader.epoch_token,
             "retryMs": round(retry_ms * random.uniform(1 - sse.RETRY_JITTER, 1 + sse.RETRY_JITTER)),
         }
-        if reader.start_id is not None and not reader.ended:
+        if reader.start_id is not None and not self._over:
             data["startEventId"] = reader.start_id
         if self._way.ignored is not None:
             data["cursorIgnored"] = self._way.ignored
         sink.write(control_frame("stream_opened", data, time.time_ns() // 1_000_000))
-        sink.serve(reader)
+        if self._over:
+            sink.finish(CloseReason.SESSION_CLOSED)
+        else:
+            sink.serve(reader)
 
 
 def parse_hello(message: bytes) -> Hello:
