@@ -234,11 +234,11 @@ class Machine(RuleBasedStateMachine):
             log.replica_lag = 0
             if not log.connected:
                 log.reconnect()
-        for _ in range(6):
+        for pause in [3.0] * 6 + [0.1] * 60:  # a reader takes a few kilobytes at a time
             for stream in self.streams:
                 if stream.client is not None and not stream.client.over:
                     stream.client.read()
-            await asyncio.sleep(3)
+            await asyncio.sleep(pause)
         self.lossy = 0
         for stream in self.streams:
             if stream.client is None or stream.client.over:
