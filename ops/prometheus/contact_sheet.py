@@ -145,7 +145,7 @@ def _timeseries(figure: Any, inner: tuple[float, ...], panel: dict[str, Any], fo
             axes.fill_between(each.times, each.values, alpha=custom["fillOpacity"] / 300)
     if not found:
         axes.text(0.5, 0.5, "No data", transform=axes.transAxes, ha="center", color="#8e8e8e")
-    # A scale of logarithms has no place for an hour in which nothing was above 0.
+    # A scale of logarithms has no place for what was never above 0, or never a number.
     positive = any(value > 0 for _, each in found for value in each.values)
     if custom.get("scaleDistribution", {}).get("type") == "log" and positive:
         axes.set_yscale("log")

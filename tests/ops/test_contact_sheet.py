@@ -35,7 +35,7 @@ def test_a_dashboard_is_drawn_with_data_and_without(board: Path, tmp_path: Path)
     assert int.from_bytes(head[16:20]) == round(INCHES_WIDE * DPI)
     titles = [panel["title"] for name, panel in panels() if name == board.stem]
     assert draw(described, lambda expr: [], target) == titles
-    nothing = Series({"instance": "a:1", "reason": "x", "le": "+Inf"}, [1000.0, 1002.0], [math.nan, 0.0])
+    nothing = Series({"instance": "a:1", "reason": "x", "le": "+Inf"}, [1000.0, 1002.0], [math.nan, math.nan])
     assert draw(described, lambda expr: [nothing], target) == []
 
 
