@@ -136,7 +136,7 @@ DRILLS = (
         (
             Evidence(EVICTIONS, "sum by (instance, reason)", "queue_bytes_overflow"),
             Evidence(EVICTIONS, "ringmere readers", "crowd"),
-            Evidence(EVICTIONS, "ringmere sessions show", r"\blive\b.* \d+/256"),
+            Evidence(EVICTIONS, "ringmere sessions show", r"\blive\b.* [1-9]\d*/256"),
             Evidence(EVICTIONS, "reader_evicted", "crowd"),
         ),
     ),
