@@ -259,6 +259,18 @@ async def test_a_snapshot_frame_from_the_gateway_is_the_reload() -> None:
     assert [item.in_sync for item in items if isinstance(item, Event)] == [True]
 
 
+async def test_a_state_with_a_loss_right_behind_it_is_no_reload() -> None:
+    loss = {"reason": "ring_evicted", "detail": "snapshot_stale", "lastDeliveredId": 1, "earliestAvailableId": 9}
+    state = control("session_snapshot", lastEventId=6, state={})
+    steps = stream(control("state_resync_required", **loss), state, event(9), end="cut"), stream(event(10)), CLOSED
+    async with scripted(*steps) as server, follow(server.url, "s1", 1, backoff=FAST) as following:
+        items = await collect(following)
+        assert following.resync is not None
+        assert following.resync.stale
+    assert [(item.id, item.in_sync) for item in items if isinstance(item, Event)] == [(9, False), (10, False)]
+    assert server.cursors == ["1", "9", "10"]
+
+
 async def test_sdk_6_an_eviction_is_a_notice_and_the_stream_goes_on_from_its_cursor() -> None:
     states = States()
     parts = b"".join(event(number) for number in range(1, 6))

@@ -86,6 +86,11 @@ class Resync(NamedTuple):
     last_delivered_id: int | None
     earliest_available_id: int | None
 
+    @property
+    def stale(self) -> bool:
+        """Whether the stored state does not mend it: what came right behind that state is lost as well (10.2)."""
+        return self.detail == "snapshot_stale"
+
 
 class Connected(NamedTuple):
     """A stream is open. ``cursor`` is what was asked for; ``attempt`` counts connections from 1."""

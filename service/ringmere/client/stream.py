@@ -77,7 +77,7 @@ def follow(
     seconds; a connection that is silent for three of them is taken for dead. ``params`` are further query
     parameters (``maxQueued`` …). ``resync`` is what follows a verdict (contract 10.2); with ``snapshot`` a live stream
     begins with the stored state, if there is one. Such a state is an item whose ``snapshot`` is set, and the stream
-    resumes behind it from then on. ``on_state`` hears of each connection and each wait; it must not block.
+    resumes behind it from then on; events stay out of sync if the verdict was ``stale``. ``on_state`` hears of each connection and each wait; it must not block.
     ``http`` stays the caller's: it is not closed, and its total timeout does not count here.
 
     Raises :class:`~ringmere.core.errors.InvalidSessionId` and ``InvalidParameter``. The stream's iteration
@@ -259,7 +259,8 @@ class Stream:
         if item.type == RESYNC:
             self.resync = resync_of(item)
         elif item.snapshot is not None:
-            self.resync = None
+            if self.resync is not None and not self.resync.stale:
+                self.resync = None
             epoch = self._connection.epoch if self._connection else self._position.epoch
             self._position = Position(item.snapshot.last_event_id, epoch)
         elif item.type in ENDING:
