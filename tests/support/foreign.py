@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent.parent / "foreign"
 TYPES = (
     "t", "session_update", "session_metadata_updated", "turn_complete", "session_closed",
     "state_resync_required", "replay_complete", "slow_client_warning", "client_evicted", "stream_error",
-    "server_draining", "task_cancelled",
+    "server_draining", "session_snapshot", "task_completed", "task_cancelled",
 )  # fmt: skip
 """What the clients with named listeners listen for."""
 
