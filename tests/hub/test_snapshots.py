@@ -497,3 +497,16 @@ async def test_the_observer_hears_what_follows_verdicts_and_which_states_are_sen
         await made.settle(1.0)
         assert sorted(made.watcher.resync_modes) == ["live", "replay", "snapshot"]
         assert sorted(made.watcher.snapshots_sent) == ["connect", "resync"]
+
+
+async def test_a_state_whose_rest_has_expired_without_a_trace_is_told_to_be_stale() -> None:
+    async with world(log_ttl=20.0, head_ttl=0.0) as there:
+        there.put(3)
+        await there.hub.snapshots.put(S1, SnapshotDraft(2, b'"two"'))
+        await asyncio.sleep(21)
+        client = await there.connect(snapshot=True)
+        await there.settle()
+        assert client.types == ["session_snapshot", "state_resync_required", "replay_complete"]
+        [verdict] = client.of("state_resync_required")
+        assert (verdict["detail"], verdict["lastDeliveredId"]) == ("snapshot_stale", 2)
+        client.leave()

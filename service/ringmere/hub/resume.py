@@ -54,8 +54,17 @@ async def _state(channel: Channel, *, must: bool) -> Found | None:
 async def _without_cursor(channel: Channel, options: SubscribeOptions, found: Found | None) -> Plan:
     over = found is not None and await is_over(channel, found)
     if found is not None and (over or options.snapshot):
+        gap = None if over else await _loss_behind(channel, found)
+        if gap is not None:
+            return Plan(0, gap, whole_ring=True, announce=True, found=found, remedy=Remedy(Resync.REPLAY).stale)
         return Plan(found.position, announce=options.snapshot, found=found, over=over)
     return Plan(0, whole_ring=True) if options.from_start else _live(channel)
+
+
+async def _loss_behind(channel: Channel, found: Found) -> Gap | None:
+    """Judge a stored state as a cursor: of an expired log no page can show later that something is missing."""
+    verdict = await _judge(channel, found.id, found.position, None)
+    return Gap(verdict.outcome, verdict.detail) if verdict.is_gap else None
 
 
 def _over(session: str, cursor: int, verdict: Verdict, found: Found) -> Plan | None:
