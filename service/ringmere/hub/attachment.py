@@ -20,18 +20,19 @@ _LOG_NOTICES = (b"event: log_degraded\n", b"event: log_restored\n")
 class Attachment:
     """Ties a channel to a stream of many sessions. It holds a slot of the session until it is let go.
 
-    ``start`` is the sequence up to which the stream has everything of the session by other ways; ``last_id`` and
-    ``last_seq`` are the session's last event that was accepted for it, 0 before the first; ``live`` says whether the
-    channel hands out to it, ``pending`` counts events that wait in the merge.
+    ``start`` is the sequence up to which the stream has everything of the session by other ways, ``joined`` the one
+    behind which the channel's turns are taken: what lies between may wait in the merge. ``last_id`` and ``last_seq``
+    are the session's last event that was accepted for it, 0 before the first; ``live`` says whether the channel
+    hands out to it, ``pending`` counts events that wait in the merge.
     """
 
-    __slots__ = ("channel", "given", "last_id", "last_seq", "live", "many", "pending", "shard", "start")
+    __slots__ = ("channel", "given", "joined", "last_id", "last_seq", "live", "many", "pending", "shard", "start")
 
     def __init__(self, channel: Channel, many: Many, shard: int, start: int) -> None:
         self.channel = channel
         self.many = many
         self.shard = shard
-        self.start = start
+        self.start = self.joined = start
         self.given = 0
         """Events that were accepted for the stream."""
         self.last_id = 0
@@ -46,7 +47,9 @@ class Attachment:
 
     def go_live(self, start: int) -> None:
         """Begin to take what the channel hands out behind ``start``."""
-        self.start = start
+        self.joined = start
+        if not self.pending:
+            self.start = start
         self.live = True
         self.channel.attached.enter(self)
 
@@ -64,11 +67,13 @@ class Attachment:
 
         That is its last event as long as others wait to be accepted; without any the channel knows of no more.
         """
-        if not self.live:
-            return self.start
-        if self.pending:
+        if not self.live or self.pending:
             return max(self.start, self.last_seq)
-        return max(self.start, min(self.many.passage.points.positions[self.shard], self.channel.flushed))
+        return max(self.joined, min(self.many.passage.points.positions[self.shard], self.channel.flushed))
+
+    def restart(self) -> None:
+        """Begin again with the whole ring: what sequences meant before means nothing now."""
+        self.start = self.last_seq = 0
 
     def accepted(self, seq: int) -> None:
         """An event of the session was written or queued."""
@@ -89,7 +94,7 @@ class Attachment:
         for rank, frame in enumerate(turn):
             if frame.seq:
                 seq = frame.seq
-                if seq <= self.start:
+                if seq <= self.joined:
                     continue
             elif frame.body.startswith(_LOG_NOTICES):
                 continue  # told once for all sessions of the shard

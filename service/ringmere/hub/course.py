@@ -147,4 +147,4 @@ class Course:
             self._many.joined(source.session)
             if source.announce:
                 frame = Tagged(0, replay_complete(source.replayed, source.last_id, source.session), 0)
-                self._many.hand_in([Item(source.attachment.start, BEHIND, source.attachment, frame)])
+                self._many.hand_in([Item(source.attachment.joined, BEHIND, source.attachment, frame)])

@@ -35,6 +35,8 @@ class Discovery:
         self._streams: set[Many] = set()
         self._watch: Tail | None = None
         self._opening = asyncio.Lock()
+        self._opened_at = 0.0
+        """Loop time at which the newest stream asked for the watch."""
         self._sweeper: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._joining: set[asyncio.Task[None]] = set()
@@ -42,9 +44,10 @@ class Discovery:
     async def open(self) -> None:
         """Watch, before the names are listed for the first time. Raises ``LogUnavailable``."""
         async with self._opening:
+            self._opened_at = asyncio.get_running_loop().time()
             if self._watch is None:
                 self._watch = await self._muster.log.watch(self._wanted, self._found)
-                self._rest()
+            self._rest()
 
     def add(self, many: Many) -> None:
         """Find sessions for a stream from now on."""
@@ -63,7 +66,8 @@ class Discovery:
         hub.wheel.call_later(hub.limits.connect_deadline + 1.0, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        if not self._streams and not self._opening.locked():
+        admitting = asyncio.get_running_loop().time() - self._opened_at < self._muster.hub.limits.connect_deadline
+        if not self._streams and not admitting and not self._opening.locked():
             self.close()
 
     def close(self) -> None:
@@ -121,13 +125,13 @@ class Discovery:
 
     def _join(self, many: Many, session: str, hold: int | None) -> None:
         """Let a session join; nothing behind ``hold`` leaves its shard before that."""
-        if many.ended or session in many.prospects.holds:
+        holds = many.prospects.holds
+        if many.ended or session in holds or session in many.attachments:
             return
-        limits = self._muster.hub.limits
-        if len(many.attachments) + len(many.prospects.holds) >= limits.max_sessions_per_stream:
+        if len(many.attachments.keys() | holds.keys()) >= self._muster.hub.limits.max_sessions_per_stream:
             many.finish(CloseReason.LIMIT, stream_error("more sessions match than one stream may follow", TOO_BROAD))
             return
-        many.prospects.holds[session] = hold
+        holds[session] = hold
         task = asyncio.create_task(self._take_along(many, session))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)

@@ -38,7 +38,8 @@ class Gather:
         self.sources = sources
         """By session; all of them join in one step."""
         self._among_live = among_live
-        self._budget = many.hub.limits.page_bytes
+        limits = many.hub.limits
+        self._budget = min(limits.page_bytes, limits.parked_bytes // 4) if among_live else limits.page_bytes
         self._queued = 0
         self._ready = asyncio.Event()
         self.origin = "window"
@@ -74,14 +75,22 @@ class Gather:
         if (wait := self._unsettled) > 0:
             await asyncio.sleep(wait)
         while True:
+            come = self._come
             try:
                 await self._wait_writable()
                 await self._read()
                 await self._many.hub.pace.turn()
                 if self._many.writable and self._write():
                     return
+                if come == self._come:
+                    await asyncio.sleep(RETRY_PAUSE)  # replicas behind the leader, or a channel behind the log
             except LogUnavailable:
                 await asyncio.sleep(RETRY_PAUSE)
+
+    @property
+    def _come(self) -> tuple[int, list[int]]:
+        """How far all of it has come."""
+        return self.replayed, [source.upto for source in self.sources.values()]
 
     @property
     def _unsettled(self) -> float:
@@ -102,11 +111,8 @@ class Gather:
         if not wanting:
             return
         self.origin = "log"
-        size = max(SMALLEST_PAGE, self._budget // len(wanting))
-        reached = [source.upto for source in wanting]
+        size = max(min(SMALLEST_PAGE, self._budget), self._budget // len(wanting))
         await _all(self._read_one(source, size) for source in wanting)
-        if reached == [source.upto for source in wanting] and not self._queued:
-            await asyncio.sleep(RETRY_PAUSE)  # replicas behind the leader, or a channel behind the log: look again
 
     async def _read_one(self, source: Source, size: int) -> None:
         taken = await source.read(size)

@@ -51,16 +51,14 @@ class Many(Lifetime):
         """``match`` is the beginning of the sessions' ids when they are not named one by one."""
         super().__init__(hub, options)
         self.match = match
-        self.attachments: dict[str, Attachment] = {}
-        """By session; all of them, live or not."""
+        self.attachments: dict[str, Attachment] = {}  # by session; all of them, live or not
         self.prospects = Prospects(hub.log, points.positions)
         self.passage = Passage(points)
         self._options = options
         self._course = Course(self, announce=options.points is not None)
         self._flow = Confluence(len(points.ids), hub.limits.parked_bytes)
         self._dirty = False
-        self._told: set[int] = set()
-        """Shards of which it has been told that they do not store."""
+        self._told: set[int] = set()  # shards of which it has been told that they do not store
 
     # -- what is asked about it ------------------------------------------------------------------------
 
@@ -135,11 +133,12 @@ class Many(Lifetime):
 
     def leave(self, session: str) -> None:
         """Follow a session no more; nothing happens when it was not followed."""
-        attachment = self.attachments.pop(session, None)
-        if attachment is not None:
-            self._course.leave(session)
-            self._let_go(attachment)
-            self._check_closed()
+        if (attachment := self.attachments.pop(session, None)) is None:
+            return
+        self._course.leave(session)
+        self._flow.drop(attachment)
+        self._let_go(attachment)
+        self._check_closed()
 
     def joined(self, session: str) -> None:
         """A session has joined the others."""
@@ -152,16 +151,19 @@ class Many(Lifetime):
         self.hub.many.give_place(attachment.channel)
 
     def rebase(self, attachment: Attachment, plan: Plan) -> None:
-        """Begin a session again from another plan: its log has changed."""
+        """Begin a session again from another plan: its log has changed. One that is live is so with all others."""
         if self.state in (State.WINDING_DOWN, State.ENDED):
             return
+        live, source = attachment.live, Source(attachment, plan, proven=False)
+        attachment.leave()
         if plan.whole_ring:
             self.passage.points.restart(attachment.shard)
             self.prospects.restart(attachment.shard)
-        source = Source(attachment, plan, proven=False)
-        if self.state is State.LIVE and attachment.live:
+            attachment.restart()
+        if live:
             self._fall_back({attachment.session: source})
         else:
+            self._flow.drop(attachment)
             self._course.replace(source)
 
     # -- events ----------------------------------------------------------------------------------------

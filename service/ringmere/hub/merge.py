@@ -68,6 +68,11 @@ class Merge:
         self.bytes -= sum(len(item.frame.body) for item in released)
         return released
 
+    def drop(self, origin: Attachment) -> None:
+        """Forget the items of one session."""
+        self._items = [item for item in self._items if item.origin is not origin]
+        self.bytes = sum(len(item.frame.body) for item in self._items)
+
     def clear(self) -> None:
         """Forget everything: it is read again from the log."""
         self._items = []
@@ -95,17 +100,19 @@ class Confluence:
             self._merges[item.origin.shard].add(item)
 
     def release(self, limit: Callable[[int], int | None], room: int) -> tuple[list[Item], bool]:
-        """Take out what may leave by each shard's limit, about ``room`` bytes; say whether that was not all of it.
-
-        What is of a session that is followed no more is dropped.
-        """
+        """Take out what may leave by each shard's limit, about ``room`` bytes; say whether that was not all of it."""
         items: list[Item] = []
         for shard, merge in enumerate(self._merges):
             if merge:
                 released = merge.release(limit(shard), room)
                 room -= sum(len(item.frame.body) for item in released)
-                items += [item for item in released if item.origin.live]
+                items += released
         return items, room <= 0
+
+    def drop(self, origin: Attachment) -> None:
+        """Forget what is of a session that is followed no more, or is read again."""
+        self._merges[origin.shard].drop(origin)
+        origin.pending = 0
 
     def clear(self) -> None:
         """Forget everything: it is read again from the log."""
