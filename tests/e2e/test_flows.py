@@ -208,7 +208,7 @@ async def test_come_back_late_and_load_the_state_that_the_verdict_names(urls: tu
 
 
 async def test_finish_and_stop_reconnecting_until_somebody_asks_again(urls: tuple[str, str], kind: str) -> None:
-    """The session is closed at another instance. Who joins late gets its last event; who comes after it went on, all."""
+    """Closed at another instance. Who joins late gets the last event; who comes after the session went on, the rest."""
     one, two = urls
     session = f"end-{kind}"
     ids = await publish(one, session, numbers(3))
@@ -257,15 +257,18 @@ async def test_stop_a_task_from_any_instance(urls: tuple[str, str], kind: str) -
     session = f"cancel-{kind}"
     async with reading(kind, two, session) as client, Bus(one) as worker:
         await is_read(two, session)
-        cancel = f"{two}/session/{session}/tasks/task-1/cancel"
-        with pytest.raises(TaskCancelled, match="wrong way"):
+
+        async def run_and_be_stopped() -> None:
             async with asyncio.timeout(WITHIN), worker.task(session, "task-1"):
                 await worker.publish(session, {"type": "t", "data": {"n": 1}})
                 await client.has(1)
-                async with aiohttp.ClientSession() as http:
-                    answer = await http.post(cancel, json={"reason": "wrong way"})
+                cancel = f"{two}/session/{session}/tasks/task-1/cancel"
+                async with aiohttp.ClientSession() as http, http.post(cancel, json={"reason": "wrong way"}) as answer:
                     assert answer.status == 202
                 await asyncio.Event().wait()
+
+        with pytest.raises(TaskCancelled, match="wrong way"):
+            await run_and_be_stopped()
         async with asyncio.timeout(WITHIN), worker.task(session, "task-2"):
             await worker.publish(session, {"type": "t", "data": {"n": 2}})
         await client.has(4)
