@@ -130,7 +130,7 @@ async def test_the_epoch_token_of_a_hello_is_believed(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("hello", "code"),
     [("nonsense", 1007), ("[]", 1007), ('{"lastEventId":1.5}', 1007), ('{"other":1}', 1007), (b"\xff", 1007),
-     ("x" * 5000, 1009)],
+     ('{"%s":1}' % ("é" * 200), 1007), ("x" * 5000, 1009)],
 )  # fmt: skip
 async def test_a_hello_that_cannot_be_read_closes_and_frees_the_slot(
     gateway: Gateway, hello: str | bytes, code: int

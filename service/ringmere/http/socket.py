@@ -23,6 +23,8 @@ from ringmere.http.protocol import GatewayProtocol
 from ringmere.http.stream import FLUSH_GRACE
 from ringmere.hub.lifetime import Lifetime
 
+_REASON = 123
+"""Bytes that a close frame has for its reason."""
 _SLICE = 4096
 """Bytes of input that are parsed before the bound on frames is looked at again."""
 
@@ -122,7 +124,7 @@ class WebSocketSink:
     def close(self, code: int, text: str) -> None:
         """Write a close frame, and close once the client has answered it, after ``FLUSH_GRACE`` in any case."""
         if self.open:
-            self._protocol.send_close(code, text)
+            self._protocol.send_close(code, text.encode()[:_REASON].decode(errors="ignore"))
             self._flush()
             self._expect_end()
 
