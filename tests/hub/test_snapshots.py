@@ -510,3 +510,15 @@ async def test_a_state_whose_rest_has_expired_without_a_trace_is_told_to_be_stal
         [verdict] = client.of("state_resync_required")
         assert (verdict["detail"], verdict["lastDeliveredId"]) == ("snapshot_stale", 2)
         client.leave()
+
+
+async def test_a_verdict_says_so_when_the_rest_of_the_state_it_brings_has_expired_without_a_trace() -> None:
+    async with world(log_ttl=20.0, head_ttl=0.0) as there:
+        there.put(3)
+        await there.hub.snapshots.put(S1, SnapshotDraft(2, b'"two"'))
+        await asyncio.sleep(21)
+        client = await there.connect(1, resync=Resync.SNAPSHOT)
+        await there.settle()
+        assert client.types == ["state_resync_required", "session_snapshot", "replay_complete"]
+        assert client.of("state_resync_required")[0]["detail"] == "snapshot_stale"
+        client.leave()

@@ -13,11 +13,12 @@ from ringmere.hub.channel import Channel
 from ringmere.hub.composite import Points
 from ringmere.hub.discovery import Discovery
 from ringmere.hub.due import Gap, Plan
+from ringmere.hub.judgement import SECOND_LOOK
 from ringmere.hub.lifetime import fresh_stream_id
 from ringmere.hub.many import Many
 from ringmere.hub.membership import Membership
 from ringmere.hub.options import ManyOptions
-from ringmere.hub.resume import SECOND_LOOK, at_the_end
+from ringmere.hub.resume import at_the_end
 from ringmere.log.port import Log, Tail
 
 if TYPE_CHECKING:

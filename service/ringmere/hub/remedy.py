@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringmere.core.cursor import Outcome
+from ringmere.hub.judgement import judge
 from ringmere.hub.options import Resync
 from ringmere.hub.snapshots import Found
 
@@ -47,7 +48,10 @@ def offer(session: str, state_id: int | None, last_id: int) -> tuple[str | None,
 
 
 async def remedy_for(channel: Channel, reason: Outcome, wish: Resync, last_id: int) -> Remedy:
-    """Return what mends a loss of a reader that has everything up to ``last_id``; one bounded read, which may fail."""
+    """Return what mends a loss of a reader that has everything up to ``last_id``; one bounded read, which may fail.
+
+    Raises ``LogUnavailable``.
+    """
     found = await channel.hub.snapshots.look(channel.session)
     if found is not None and not channel.table.known(found.id):
         found = None
@@ -60,7 +64,9 @@ async def remedy_for(channel: Channel, reason: Outcome, wish: Resync, last_id: i
     if reason is Outcome.RING_EVICTED and found.id <= last_id:
         # What the client has is newer than the state, so the state would take something away.
         return Remedy(Resync.REPLAY).stale
-    return Remedy(wish, detail, url, found, found.position)
+    remedy = Remedy(wish, detail, url, found, found.position)
+    # Of an expired log no page can show later that something is missing.
+    return remedy.stale if (await judge(channel, found.id, found.position, None)).is_gap else remedy
 
 
 async def is_over(channel: Channel, found: Found) -> bool:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from ringmere.core.cursor import Outcome, Verdict, decide, split_id
+from ringmere.core.cursor import Outcome, Verdict, split_id
 from ringmere.core.errors import LogUnavailable
 from ringmere.hub.channel import Channel
 from ringmere.hub.due import Gap, Plan
+from ringmere.hub.judgement import judge
 from ringmere.hub.options import Resync
 from ringmere.hub.remedy import Remedy, is_over, may_have_expired, offer
 from ringmere.hub.snapshots import Found
 from ringmere.hub.subscriber import SubscribeOptions
-
-SECOND_LOOK = 1.0
-"""Seconds after which a cursor beyond the tail is looked at again before it counts as another log's (4.2)."""
 
 
 async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | None:
@@ -27,7 +23,7 @@ async def plan_stream(channel: Channel, options: SubscribeOptions) -> Plan | Non
     if cursor is None:
         return await _without_cursor(channel, options, found)
     _, sequence = split_id(cursor)
-    verdict = await _judge(channel, cursor, sequence, options.epoch_birth)
+    verdict = await judge(channel, cursor, sequence, options.epoch_birth)
     label = verdict.outcome.value
     if found is not None and await is_over(channel, found):
         return _over(channel.session, cursor, verdict, found)
@@ -63,7 +59,7 @@ async def _without_cursor(channel: Channel, options: SubscribeOptions, found: Fo
 
 async def _loss_behind(channel: Channel, found: Found) -> Gap | None:
     """Judge a stored state as a cursor: of an expired log no page can show later that something is missing."""
-    verdict = await _judge(channel, found.id, found.position, None)
+    verdict = await judge(channel, found.id, found.position, None)
     return Gap(verdict.outcome, verdict.detail) if verdict.is_gap else None
 
 
@@ -88,43 +84,6 @@ def _over(session: str, cursor: int, verdict: Verdict, found: Found) -> Plan | N
 def _live(channel: Channel) -> Plan:
     position = channel.live_position
     return Plan(position, point=0 if channel.closed else channel.start_point)
-
-
-async def _judge(channel: Channel, cursor: int, sequence: int, birth: str | None) -> Verdict:
-    table = channel.table
-    if cursor and ((birth is not None and birth != table.birth) or not table.known(cursor)):
-        return Verdict(Outcome.EPOCH_RESET, 0, "epoch_mismatch")
-    log, session = channel.hub.log, channel.session
-    if await _present(channel, sequence):
-        return Verdict(Outcome.CONTIGUOUS, sequence)
-    bounds = await log.bounds(session)
-    if sequence > bounds.tail:
-        await asyncio.sleep(SECOND_LOOK)
-        bounds = await log.bounds(session)
-    # Asked again behind the bounds: a sequence at or below the tail that is absent now will never come.
-    present = 0 < sequence <= bounds.tail and await log.contains(session, sequence)
-    bounds = await log.bounds(session)
-    head = await log.head(session) if bounds.stored == 0 else None
-    return decide(
-        sequence,
-        bounds,
-        ring_size=log.ring_size,
-        present=present,
-        head=head.seq if head is not None else None,
-        heads_kept=log.keeps_heads,
-    )
-
-
-async def _present(channel: Channel, sequence: int) -> bool:
-    """Whether the leader stores the cursor's message: the proof that nothing behind it was removed (4.4)."""
-    if sequence == 0:
-        return False
-    if channel.window.holds(sequence):
-        # It was on this subject; it still is when the leader's first, a second old at most, is not past it.
-        bounds = await channel.bounds()
-        if 0 < bounds.first <= sequence:
-            return True
-    return await channel.hub.log.contains(channel.session, sequence)
 
 
 async def at_the_end(channel: Channel, sequence: int) -> bool:
