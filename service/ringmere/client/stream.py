@@ -78,7 +78,8 @@ def follow(
     parameters (``maxQueued`` …). ``resync`` is what follows a verdict (contract 10.2); with ``snapshot`` a live stream
     begins with the stored state, if there is one. Such a state is an item whose ``snapshot`` is set, and the stream
     resumes behind it from then on; events stay out of sync if the verdict was ``stale``. ``on_state`` hears
-    of each connection and each wait; it must not block. ``http`` stays the caller's: it is not closed, and its total timeout does not count here.
+    of each connection and each wait; it must not block. ``http`` stays the caller's: it is not closed, and its total
+    timeout does not count here.
 
     Raises :class:`~ringmere.core.errors.InvalidSessionId` and ``InvalidParameter``. The stream's iteration
     raises :class:`~ringmere.client.errors.Refused` for a final status, and
