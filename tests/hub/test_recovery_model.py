@@ -54,6 +54,8 @@ class Truth:
     def __init__(self) -> None:
         self.states: dict[int, State] = {0: {}}
         self.closed = False
+        self.purged_to = 0
+        """The last event before a purge: who has missed it is told so before the next one (contract 10.4)."""
 
     @property
     def last_id(self) -> int:
@@ -277,6 +279,7 @@ class Machine(RuleBasedStateMachine):
     @rule(session=st.sampled_from(SESSIONS), instance=INSTANCES)
     def purge(self, session: str, instance: int) -> None:
         self.run(self.world.hubs[instance].purge(session))
+        self.truths[session].purged_to = self.truths[session].last_id
 
     @rule(seconds=st.sampled_from([TTL / 2, TTL + 1]))
     def expire(self, seconds: float) -> None:
@@ -308,8 +311,9 @@ class Machine(RuleBasedStateMachine):
             await asyncio.sleep(SETTLED)
 
     def _hold(self, client: ModelClient) -> None:
-        if client.whole and not client.stopped:
-            assert client.state == self.truths[client.session].state
+        truth = self.truths[client.session]
+        if client.whole and not client.stopped and truth.last_id > truth.purged_to:
+            assert client.state == truth.state
 
     async def _recover(self, client: ModelClient, instance: int) -> None:
         """Load the stored state, if there is one, and resume behind it."""
