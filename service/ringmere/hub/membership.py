@@ -97,16 +97,21 @@ class Membership:
         places: list[Channel] = []
         try:
             await self._muster.open(wanted, places)
+            if many.ended:
+                raise StreamNotFound(f"the stream {many.stream_id} has ended")
+            self._check_again(many, places, change)
         except BaseException:
             self._muster.close(places)
             raise
-        if many.ended:
-            self._muster.close(places)
-            raise StreamNotFound(f"the stream {many.stream_id} has ended")
         self._enter(many, places, change)
         for session in change.drop:
             many.leave(session)
         return Changed(tuple(many.attachments), str(many.last_id))
+
+    def _check_again(self, many: Many, places: Sequence[Channel], change: Change) -> None:
+        """Look at the number once more: other changes may have been made while the sessions were opened."""
+        followed = many.attachments.keys() - set(change.drop) | {channel.session for channel in places}
+        self._muster.check_number(len(followed))
 
     def _enter(self, many: Many, places: Sequence[Channel], change: Change) -> None:
         """Follow what was opened, from this moment or from the start of each ring."""

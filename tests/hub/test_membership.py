@@ -1,0 +1,45 @@
+"""Sessions added to and dropped from an open stream: what may happen while they are being opened."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ringmere.core.errors import TooManySessions
+from ringmere.hub.membership import Change
+from support.hub import world
+from support.many import connect, stream_of
+
+
+async def test_changes_made_at_the_same_time_do_not_pass_the_limit_together() -> None:
+    async with world(max_sessions_per_stream=3) as w:
+        client = await connect(w, "a", "b")
+        change = w.hub.many.membership.change
+        stream_id = stream_of(client).stream_id
+        asked = (change(stream_id, Change(add=(name,))) for name in ("c", "d", "e"))
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in outcomes[1:]] == [TooManySessions, TooManySessions]
+        assert set(stream_of(client).attachments) == {"a", "b", "c"}
+        assert sum(channel.slots for channel in w.hub.channels) == 3
+
+
+async def test_changes_that_add_the_same_session_at_the_same_time_count_it_once() -> None:
+    async with world(max_sessions_per_stream=3) as w:
+        client = await connect(w, "a", "b")
+        change = w.hub.many.membership.change
+        asked = (change(stream_of(client).stream_id, Change(add=("c",))) for _ in range(3))
+        assert [one.sessions for one in await asyncio.gather(*asked)] == [("a", "b", "c")] * 3
+
+
+@pytest.mark.parametrize("drop", ["a", "c"])
+async def test_a_session_that_is_dropped_with_the_same_change_leaves_its_place(drop: str) -> None:
+    async with world(max_sessions_per_stream=2) as w:
+        client = await connect(w, "a", "b")
+        change = Change(add=("c",), drop=(drop,))
+        if drop == "a":
+            changed = await w.hub.many.membership.change(stream_of(client).stream_id, change)
+            assert changed.sessions == ("b", "c")
+        else:
+            with pytest.raises(TooManySessions):
+                await w.hub.many.membership.change(stream_of(client).stream_id, change)
