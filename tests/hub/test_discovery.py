@@ -65,3 +65,24 @@ async def test_a_closed_session_that_goes_on_joins_once_when_both_ways_find_it()
         expected += [("run-1", seq) for seq in w.put(2, "run-1")]
         await w.settle(1)
         assert events(client) == expected
+
+
+async def test_a_session_that_fails_while_it_is_let_in_is_let_in_again() -> None:
+    async with world(faults_expected=True) as w:
+        client = await connect(w, match="run-")
+
+        async def fail_at_once() -> None:
+            while not (channels := w.hub.channels):
+                await asyncio.sleep(0)
+            channels[0].fail(ValueError("broken"))
+
+        failing = asyncio.create_task(fail_at_once())
+        await asyncio.sleep(0)
+        (first,) = w.put(1, "run-1")
+        await failing
+        assert [fault["message"] for fault in w.faults] == ["session run-1 could not be followed"]
+        await w.settle(3)
+        (second,) = w.put(1, "run-1")
+        await w.settle(1)
+        assert events(client) == [("run-1", first), ("run-1", second)]
+        assert not client.over

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from ringmere.core.errors import TooManySessions
+from ringmere.core.errors import LogUnavailable, TooManySessions
 from ringmere.hub.membership import Change
 from support.hub import world
-from support.many import connect, stream_of
+from support.many import connect, events, stream_of
 
 
 async def test_changes_made_at_the_same_time_do_not_pass_the_limit_together() -> None:
@@ -43,3 +43,25 @@ async def test_a_session_that_is_dropped_with_the_same_change_leaves_its_place(d
         else:
             with pytest.raises(TooManySessions):
                 await w.hub.many.membership.change(stream_of(client).stream_id, change)
+
+
+async def test_a_session_that_fails_while_another_is_opened_is_not_followed_in_silence() -> None:
+    async with world(faults_expected=True) as w:
+        client = await connect(w, "a")
+        await w.connect(session="b")
+        (followed,) = [channel for channel in w.hub.channels if channel.session == "b"]
+
+        async def fail(_: str, session: str) -> None:
+            if session == "c" and not followed.ended:
+                followed.fail(ValueError("broken"))
+
+        w.log.before = fail
+        change = w.hub.many.membership.change
+        with pytest.raises(LogUnavailable):
+            await change(stream_of(client).stream_id, Change(add=("b", "c")))
+        assert [fault["message"] for fault in w.faults] == ["session b could not be followed"]
+        assert set(stream_of(client).attachments) == {"a"}
+        await change(stream_of(client).stream_id, Change(add=("b", "c")))
+        expected = [(name, seq) for name in ("b", "c") for seq in w.put(1, name)]
+        await w.settle()
+        assert events(client) == expected

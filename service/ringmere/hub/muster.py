@@ -114,8 +114,7 @@ class Muster:
                 await self.open(await find(), places)
                 points, plans, over = await self._plan(places, options)
             admission.check_open()
-            if any(channel.ended for channel in places):
-                raise LogUnavailable("a session is not followed any more")
+            check_followed(places)
         except BaseException as error:
             admission.slots -= 1
             self.close(places)
@@ -137,13 +136,17 @@ class Muster:
         return many
 
     async def open(self, sessions: Iterable[str], places: list[Channel]) -> None:
-        """Take a slot of each session and have it followed; ``places`` has what was taken, also after an error."""
+        """Take a slot of each session and have it followed; ``places`` has what was taken, also after an error.
+
+        Raises as ``Hub.subscribe``; ``LogUnavailable`` also when one failed while others were waited for.
+        """
         admission = self._admission
         for session in sessions:
             places += [admission.take_place(session)]
         for result in await asyncio.gather(*(self._ready(channel) for channel in places), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
+        check_followed(places)
 
     def close(self, places: Iterable[Channel]) -> None:
         """Give slots back."""
@@ -232,3 +235,9 @@ class Muster:
             if not await at_the_end(channel, split_id(points[self._shard(channel)])[1]):
                 return False
         return bool(places)
+
+
+def check_followed(places: Iterable[Channel]) -> None:
+    """Raise ``LogUnavailable`` when a channel has ended: a stream that followed it would be silent for ever."""
+    if any(channel.ended for channel in places):
+        raise LogUnavailable("a session is not followed any more")
