@@ -65,3 +65,29 @@ async def test_a_session_that_fails_while_another_is_opened_is_not_followed_in_s
         expected = [(name, seq) for name in ("b", "c") for seq in w.put(1, name)]
         await w.settle()
         assert events(client) == expected
+
+
+async def test_a_change_gives_up_in_time_when_the_log_does_not_answer_and_keeps_no_place() -> None:
+    async with world() as w:
+        other, _ = await w.add()
+        client = await connect(w, "a")
+        stalled = asyncio.Event()
+
+        async def stall(_: str, session: str) -> None:
+            if session == "b":
+                await stalled.wait()
+
+        w.log.before = stall
+        loop = asyncio.get_running_loop()
+        for hub in (w.hub, other):
+            began = loop.time()
+            with pytest.raises(LogUnavailable):
+                async with asyncio.timeout(60):
+                    await hub.many.membership.change(stream_of(client).stream_id, Change(add=("b",)))
+            assert loop.time() - began <= w.hub.limits.connect_deadline + 0.1
+        assert set(stream_of(client).attachments) == {"a"}
+        assert sum(channel.slots for channel in w.hub.channels) == 1
+        stalled.set()
+        await w.settle()
+        changed = await other.many.membership.change(stream_of(client).stream_id, Change(add=("b",)))
+        assert changed.sessions == ("a", "b")

@@ -6,6 +6,7 @@ JSON between gateways of one version.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ class Membership:
         """Add and drop sessions; return what the stream follows then. Added ones are live when this returns.
 
         Raises ``StreamNotFound`` when no instance has the stream, ``TooManySessions``, ``StreamMatches``,
-        ``SubscriberLimitExceeded`` and ``LogUnavailable``; nothing was changed then.
+        ``SubscriberLimitExceeded`` and, within ``connect_deadline`` here, ``LogUnavailable``; nothing was changed then.
         """
         many = self._muster.streams.get(stream_id)
         if many is not None:
@@ -96,12 +97,15 @@ class Membership:
         self._muster.check_number(len(kept) + len(wanted))
         places: list[Channel] = []
         try:
-            await self._muster.open(wanted, places)
+            async with asyncio.timeout(self._muster.hub.limits.connect_deadline):
+                await self._muster.open(wanted, places)
             if many.ended:
                 raise StreamNotFound(f"the stream {many.stream_id} has ended")
             self._check_again(many, places, change)
-        except BaseException:
+        except BaseException as error:
             self._muster.close(places)
+            if isinstance(error, TimeoutError):
+                raise LogUnavailable("the log did not answer in time") from error
             raise
         self._enter(many, places, change)
         for session in change.drop:
