@@ -71,18 +71,56 @@ async def test_a_session_that_fails_while_it_is_let_in_is_let_in_again() -> None
     async with world(faults_expected=True) as w:
         client = await connect(w, match="run-")
 
-        async def fail_at_once() -> None:
-            while not (channels := w.hub.channels):
-                await asyncio.sleep(0)
-            channels[0].fail(ValueError("broken"))
+        def fail_at_once() -> None:
+            for channel in w.hub.channels:
+                channel.fail(ValueError("broken"))
+            if not w.faults:
+                asyncio.get_running_loop().call_soon(fail_at_once)
 
-        failing = asyncio.create_task(fail_at_once())
-        await asyncio.sleep(0)
+        fail_at_once()
         (first,) = w.put(1, "run-1")
-        await failing
+        await w.settle(0.1)
         assert [fault["message"] for fault in w.faults] == ["session run-1 could not be followed"]
         await w.settle(3)
         (second,) = w.put(1, "run-1")
         await w.settle(1)
         assert events(client) == [("run-1", first), ("run-1", second)]
         assert not client.over
+
+
+async def test_a_fault_while_looking_for_sessions_is_reported_and_the_next_look_finds_them() -> None:
+    async with world(faults_expected=True) as w:
+        client = await connect(w, match="run-")
+        names, broken = w.log.names, ValueError("broken")
+
+        async def fault(prefix: str, limit: int) -> Any:
+            w.log.names = names  # type: ignore[method-assign]
+            raise broken
+
+        w.log.names = fault  # type: ignore[method-assign]
+        w.log.lose_news = True
+        (seq,) = w.put(1, "run-1")
+        await w.settle(12)
+        assert [fault["exception"] for fault in w.faults] == [broken]
+        await w.settle(12)
+        assert events(client) == [("run-1", seq)]
+
+
+async def test_a_fault_while_looking_for_one_stream_does_not_keep_the_others_from_being_looked_for() -> None:
+    async with world(faults_expected=True) as w:
+        clients = {prefix: await connect(w, match=prefix) for prefix in ("run-", "job-")}
+        names = w.log.names
+
+        async def fault(prefix: str, limit: int) -> Any:
+            if prefix == "run-":
+                raise ValueError("broken")
+            return await names(prefix, limit)
+
+        w.log.names = fault  # type: ignore[method-assign]
+        w.log.lose_news = True
+        w.put(1, "run-1")
+        (seq,) = w.put(1, "job-1")
+        await w.settle(12)
+        assert len(w.faults) == 1
+        assert events(clients["job-"]) == [("job-1", seq)]
+        assert events(clients["run-"]) == []

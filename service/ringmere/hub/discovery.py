@@ -107,6 +107,9 @@ class Discovery:
                     await self._look_for(many)
                 except LogUnavailable:
                     continue  # the next look finds it
+                except Exception as error:
+                    context = {"message": f"new sessions of stream {many.stream_id} could not be found"}
+                    asyncio.get_running_loop().call_exception_handler({**context, "exception": error})
 
     async def _look_for(self, many: Many) -> None:
         """Let those join that nobody told of: new ones, and closed ones that go on."""
