@@ -124,3 +124,19 @@ async def test_a_fault_while_looking_for_one_stream_does_not_keep_the_others_fro
         assert len(w.faults) == 1
         assert events(clients["job-"]) == [("job-1", seq)]
         assert events(clients["run-"]) == []
+
+
+async def test_a_session_that_is_purged_while_it_is_let_in_is_passed_over_and_found_when_it_goes_on() -> None:
+    async with world(require_session=True) as w:
+        client = await connect(w, match="run-")
+        w.put(1, "run-1")
+        w.put(1, "run-2")
+        w.store.purge(0, "run-1")
+        await w.settle(1)
+        assert events(client) == [("run-2", 2)]
+        assert not stream_of(client).prospects.holds
+        assert {channel.session: channel.slots for channel in w.hub.channels if channel.slots} == {"run-2": 1}
+        w.put(1, "run-1")
+        w.put(1, "run-2")
+        await w.settle(1)
+        assert events(client)[1:] == [("run-1", 3), ("run-2", 4)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ringmere.core.errors import LogUnavailable, SubscriberLimitExceeded
+from ringmere.core.errors import LogUnavailable, SessionNotFound, SubscriberLimitExceeded
 from ringmere.core.reasons import CloseReason
 from ringmere.hub.catchup import RETRY_PAUSE
 from ringmere.hub.notices import stream_error
@@ -157,6 +157,8 @@ class Discovery:
                 else:
                     many.follow(places[0], many.prospects.plan(places[0]), proven=False)
                 return
+        except SessionNotFound:
+            many.joined(session)  # purged meanwhile: it holds nobody up, and is found again should it go on
         except SubscriberLimitExceeded as error:
             many.finish(CloseReason.LIMIT, stream_error(str(error), error.code, error.retry_after))
         except Exception as error:

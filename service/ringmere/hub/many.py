@@ -141,7 +141,7 @@ class Many(Lifetime):
         self._check_closed()
 
     def joined(self, session: str) -> None:
-        """A session has joined the others."""
+        """A session has joined the others, or will not."""
         self.prospects.holds.pop(session, None)
         self.mark_dirty()
 
