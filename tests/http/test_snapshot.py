@@ -165,7 +165,7 @@ async def test_an_expired_session_with_a_final_state_is_the_state_and_then_204(s
     assert (state.type, state.id, state.json["data"]) == (
         "session_snapshot",
         None,
-        {"lastEventId": 3, "state": {"n": 3}},
+        {"lastEventId": 3, "state": {"n": 3}, "final": True},
     )
     assert anchor.raw == "id: 3"
     assert (await gateway.get("/session/s1/events", Last_Event_ID="3")).status == 204

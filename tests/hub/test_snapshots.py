@@ -390,7 +390,7 @@ async def test_an_expired_session_with_a_final_state_gives_it_and_ends_and_then_
         for options in ({}, {"from_start": True}, {"snapshot": True}):
             client = await made.connect(**options)
             assert await over(client) is CloseReason.SESSION_CLOSED
-            assert client.of("session_snapshot") == [{"lastEventId": 5, "state": {"upto": 5}}]
+            assert client.of("session_snapshot") == [{"lastEventId": 5, "state": {"upto": 5}, "final": True}]
             assert client.ids == []
             assert client.last_id == 5
         for cursor in (5, 6):

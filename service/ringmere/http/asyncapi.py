@@ -51,7 +51,7 @@ CONTROL_DATA: dict[str, dict[str, Any]] = {
     "server_draining": an_object({"retryMs": _COUNT}),
     "log_degraded": an_object(_STORING),
     "log_restored": an_object(_STORING),
-    "session_snapshot": an_object({"lastEventId": ID, "state": {}}),
+    "session_snapshot": an_object({"lastEventId": ID, "state": {}}, {"final": {"const": True}}),
     "stream_opened": an_object(
         {"streamId": TEXT, "eventEpoch": TEXT, "retryMs": _COUNT}, {"startEventId": CURSOR, "cursorIgnored": TEXT}
     ),

@@ -128,10 +128,11 @@ class Due:
         channel.hub.observer.resync_mode(channel.session, remedy.mode.value)
 
     def _send(self, found: Found, outlet: Outlet, cause: str) -> int:
+        frame = found.frame(last=self._over, framed=outlet.framed)
         if outlet.framed:
-            outlet.share(found.framed)
+            outlet.share(frame)
         else:
-            outlet.send(found.raw)
+            outlet.send(frame)
         cause = "final" if self._over else cause
         self._channel.hub.observer.snapshot_sent(self._channel.session, outlet.stream_id, cause)
         self.state_id = found.id

@@ -44,9 +44,13 @@ def resync_required(
     return _frame("state_resync_required", data)
 
 
-def session_snapshot(last_event_id: int, state: bytes) -> bytes:
-    """Return the frame that brings a stored state, one line of JSON: what follows it comes behind that id (10.2)."""
-    return _frame("session_snapshot", {"lastEventId": last_event_id, "state": Raw(state)})
+def session_snapshot(last_event_id: int, state: bytes, *, final: bool = False) -> bytes:
+    """Return the frame that brings a stored state, one line of JSON: what follows it comes behind that id (10.2).
+
+    ``final`` says that nothing follows (3.9), for clients that would come back for ever otherwise.
+    """
+    data: dict[str, Any] = {"lastEventId": last_event_id, "state": Raw(state)}
+    return _frame("session_snapshot", data | {"final": True} if final else data)
 
 
 def storing_notice(since_ms: int, last_id: int | str, now_ms: int, *, degraded: bool) -> bytes:

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 class Found:
     """A snapshot that was read, and its frame, made once for all readers of that read."""
 
-    __slots__ = ("_framed", "_raw", "snapshot")
+    __slots__ = ("_made", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._raw = b""
-        self._framed = b""
+        self._made: dict[tuple[bool, bool], bytes] = {}
 
     @property
     def id(self) -> int:
@@ -43,17 +42,14 @@ class Found:
         """Whether nothing is to come behind it."""
         return self.snapshot.final
 
-    @property
-    def raw(self) -> bytes:
-        """The ``session_snapshot`` frame."""
-        self._raw = self._raw or session_snapshot(self.id, self.snapshot.state)
-        return self._raw
-
-    @property
-    def framed(self) -> bytes:
-        """The same as a chunk."""
-        self._framed = self._framed or chunked(self.raw)
-        return self._framed
+    def frame(self, *, last: bool, framed: bool) -> bytes:
+        """Return the ``session_snapshot`` frame, as a chunk if ``framed``; ``last``: the stream ends with it."""
+        key = (last, framed)
+        if key not in self._made:
+            raw = self._made.get((last, False)) or session_snapshot(self.id, self.snapshot.state, final=last)
+            self._made[last, False] = raw
+            self._made[key] = chunked(raw) if framed else raw
+        return self._made[key]
 
 
 class Snapshots:
