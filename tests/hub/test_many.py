@@ -265,6 +265,35 @@ async def test_a_new_epoch_goes_on_for_those_whose_cursor_is_known() -> None:
         assert sorted(row.data["sessionId"] for row in rows if row.type == "state_resync_required") == ["a", "b"]
 
 
+@pytest.mark.parametrize("twice", [False, True])
+async def test_a_session_added_ahead_of_the_cursor_misses_nothing_when_the_log_is_taken_back(twice: bool) -> None:
+    async with world() as w:
+        client = await connect(w, "a")
+        w.put(1, "a")
+        w.put(5, "b")
+        await w.settle()
+        await w.hub.many.membership.change(stream_of(client).stream_id, Change(add=("b",)))
+        reading = asyncio.Event()
+
+        async def wait(method: str, _: str) -> None:
+            if method == "page":
+                await reading.wait()
+
+        w.log.before = wait
+        w.store.rewind(3)
+        table = w.log.table(0)
+        expected = [(name, table.id_of(seq)) for name in ("b", "a") for seq in w.put(3, name)]
+        await w.settle()
+        if twice:
+            w.put(1, "x")
+            w.store.rewind(9)
+            await w.settle()
+        reading.set()
+        await eventually(lambda: events(client)[-6:] == expected)
+        assert events(client)[:-6] == [("a", 1), ("b", 2), ("b", 3)]
+        assert "state_resync_required" not in story(client)
+
+
 async def test_one_stream_counts_as_one_reader_and_gives_all_places_back() -> None:
     async with world() as w:
         client = await connect(w, "a", "b")

@@ -12,6 +12,7 @@ from ringmere.hub.notices import resync_required
 
 if TYPE_CHECKING:
     from ringmere.hub.channel import Channel
+    from ringmere.hub.due import Plan
     from ringmere.hub.many import Many
 
 _LOG_NOTICES = (b"event: log_degraded\n", b"event: log_restored\n")
@@ -71,9 +72,15 @@ class Attachment:
             return max(self.start, self.last_seq)
         return max(self.joined, min(self.many.passage.points.positions[self.shard], self.channel.flushed))
 
-    def restart(self) -> None:
-        """Begin again with the whole ring: what sequences meant before means nothing now."""
-        self.start = self.last_seq = 0
+    def begin_again(self, plan: Plan) -> None:
+        """Take nothing more from the channel; begin again where a plan says that the session's log has changed.
+
+        With the whole ring, what sequences meant before means nothing now.
+        """
+        self.leave()
+        self.start = plan.position
+        if plan.whole_ring:
+            self.last_seq = 0
 
     def accepted(self, seq: int) -> None:
         """An event of the session was written or queued."""

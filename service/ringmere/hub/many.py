@@ -155,11 +155,10 @@ class Many(Lifetime):
         if self.state in (State.WINDING_DOWN, State.ENDED):
             return
         live, source = attachment.live, Source(attachment, plan, proven=False)
-        attachment.leave()
+        attachment.begin_again(plan)
         if plan.whole_ring:
             self.passage.points.restart(attachment.shard)
             self.prospects.restart(attachment.shard)
-            attachment.restart()
         if live:
             self._fall_back({attachment.session: source})
         else:

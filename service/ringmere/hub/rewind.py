@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """What a reader had when the log changed: the last id it was given, and its sequence."""
+    """What a reader had when the log changed: the last id it was given, how far it was, and the id that was there.
+
+    A session that was added to a stream of many may be ahead of the point that the stream's cursor has.
+    """
 
     last_id: int
     position: int
+    reached_id: int
 
 
 class Reached(NamedTuple):
@@ -34,11 +38,12 @@ def reached_by(channel: Channel) -> Reached:
         reader.settle()
         position = reader.reached
         last_id = channel.id_of(position) or reader.start_id or 0
-        readers[reader] = Place(last_id, position or split_id(last_id)[1])
+        readers[reader] = Place(last_id, position or split_id(last_id)[1], last_id)
     attachments = {}
     for attachment in channel.attached.all:
         last_id = attachment.many.passage.points.ids[attachment.shard]
-        attachments[attachment] = Place(last_id, attachment.reached)
+        position = attachment.reached
+        attachments[attachment] = Place(last_id, position, channel.id_of(position))
     return Reached(readers, attachments)
 
 
@@ -54,5 +59,6 @@ def _plan(table: EpochTable, place: Place) -> Plan:
     if place.last_id == 0:
         return Plan(0, whole_ring=True)
     if table.known(place.last_id):
-        return Plan(place.position)
+        known = place.position if table.known(place.reached_id) else split_id(place.last_id)[1]
+        return Plan(min(place.position, known))
     return Plan(0, Gap(Outcome.EPOCH_RESET, "epoch_mismatch"), whole_ring=True)
