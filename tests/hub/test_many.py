@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from ringmere.core.errors import (
     TooManySessions,
 )
 from ringmere.hub.membership import Change
+from ringmere.hub.observer import Observer
 from ringmere.hub.options import ManyOptions
 from support.hub import Client, event, world
 from support.many import connect, cursor, events, seen, story, stream_of
@@ -305,6 +307,28 @@ async def test_one_stream_counts_as_one_reader_and_gives_all_places_back() -> No
         assert w.hub.slots == 0
         assert w.hub.channels == []
         assert w.hub.many.streams == {}
+
+
+async def test_the_end_of_a_stream_is_told_with_the_sessions_that_its_beginning_was_told_with() -> None:
+    class Told(Observer):
+        opened: str
+        closed: str
+
+        def stream_opened(self, transport: str, session: str, *_: Any) -> None:
+            self.opened = session
+
+        def stream_closed(self, transport: str, session: str, *_: Any) -> None:
+            self.closed = session
+
+    async with world() as w:
+        told = w.hub.observer = Told()
+        for names, label in ((("a",), "a"), (("a", "b", "c"), "a and 2 more")):
+            client = await connect(w, *names)
+            client.leave()
+            assert (told.opened, told.closed) == (label, label)
+        client = await connect(w, match="run-")
+        client.leave()
+        assert told.closed == "run-*"
 
 
 async def test_a_session_is_dropped_at_once() -> None:

@@ -306,7 +306,7 @@ class Lifetime:
             if timer is not None:
                 timer.cancel()
         self._deadline = self._heartbeat = self._age = None
-        outlet, self._outlet = self._outlet, None
+        outlet, self._outlet, followed = self._outlet, None, self.session
         self.write = not_flowing
         if outlet is not None:
             outlet.uncount()
@@ -315,6 +315,6 @@ class Lifetime:
             transport, account = outlet.sink.transport, self.account(outlet.backlog.frames)
             outlet.backlog.clear()
             self.hub.readers[transport] -= 1
-            self.hub.observer.stream_closed(transport, self.session, self.stream_id, reason, self.age, account)
+            self.hub.observer.stream_closed(transport, followed, self.stream_id, reason, self.age, account)
         if not self._done.done():
             self._done.set_result(reason)
