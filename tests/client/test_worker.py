@@ -342,3 +342,21 @@ async def test_an_end_that_cannot_be_told_is_the_error_of_a_good_body_and_a_note
             await work(bus, body)
         assert own is None or "could not be published" in error.value.__notes__[0]
         assert len(server.asked) == 3
+
+
+async def test_a_worker_that_is_stopped_stops_also_when_the_end_of_its_task_cannot_be_told() -> None:
+    script = (answer(200, NO), answer(200, YES), answer(422, {"code": "invalid_event"}))
+    async with scripted(*script) as server, Bus(server.url, backoff=FAST) as bus:
+        tasks: list[Task] = []
+
+        async def body(task: Task) -> None:
+            tasks.append(task)
+            await forever()
+
+        working = asyncio.create_task(work(bus, body, interrupt=False))
+        await eventually(lambda: bool(tasks) and tasks[0].cancelled, "the cancel")
+        working.cancel()
+        async with asyncio.timeout(WITHIN):
+            await asyncio.wait([working])
+        assert working.cancelled()
+        assert len(server.asked) == 3

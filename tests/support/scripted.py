@@ -60,7 +60,7 @@ async def scripted(*steps: Step) -> AsyncIterator[Scripted]:
     """Serve ``steps``, one a request, on a free port of the loopback interface."""
     server = Scripted(steps)
     app = web.Application(client_max_size=1 << 26)
-    for path in ("/session/{session}/events", "/session/{session}/tasks/{task}/cancel"):
+    for path in ("/session/{session}/events", "/session/{session}/snapshot", "/session/{session}/tasks/{task}/cancel"):
         app.router.add_route("*", path, server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import aiohttp
 import msgspec
 
 from ringmere.client.errors import BrokenStream, ClientError, Unreachable, refusal
+from ringmere.core.errors import InvalidSnapshot
 from ringmere.core.session import check_session_id
 
 TIMEOUT = aiohttp.ClientTimeout(total=30.0)
@@ -39,10 +41,11 @@ async def get_snapshot(url: str, session: str, *, headers: Mapping[str, str] | N
     Raises :class:`~ringmere.client.errors.Refused`, or ``Unreachable`` when nothing answers.
     """
     status, body = await _ask("GET", url, session, headers)
-    if status == 404:
-        return None
     if status != 200:
-        raise refusal(status, body)
+        refused = refusal(status, body)
+        if refused.code == "snapshot_not_found":
+            return None
+        raise refused
     answer = _decoded(body)
     try:
         return StoredState(
@@ -65,9 +68,14 @@ async def put_snapshot(
 
     Raises :class:`~ringmere.client.errors.Refused` with code ``newer_snapshot`` when a stored one covers more (its
     ``problem["lastEventId"]`` says how much), ``unknown_event_id`` when the id is none of the session's log;
-    ``Unreachable`` when nothing answers: then it may be stored.
+    ``Unreachable`` when nothing answers: then it may be stored. What has no JSON is an ``InvalidSnapshot`` before
+    anything is sent.
     """
-    body = msgspec.json.encode({"lastEventId": last_event_id, "state": state, "final": final})
+    draft = {"lastEventId": last_event_id, "state": state, "final": final}
+    try:
+        body = json.dumps(draft, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSnapshot(str(error)) from error
     fields = {**(headers or {}), "Content-Type": "application/json"}
     status, answer = await _ask("PUT", url, session, fields, body)
     if status not in (200, 201):

@@ -113,8 +113,9 @@ class Task:
             self._body.uncancel()
         from_outside = stopped and self._body.cancelling() > self._cancelled_before
         if self._cancellation is not None:
-            await self._beside(error, self._tell_cancelled())
-            if not from_outside and (error is None or stopped):
+            interrupted = stopped and not from_outside
+            await self._beside(None if interrupted else error, self._tell_cancelled())
+            if error is None or interrupted:
                 raise TaskCancelled(self.session, self.id, self._cancellation.reason) from None
         elif error is None:
             await self._tell(COMPLETED, {} if self.result is None else {"result": self.result})
@@ -125,7 +126,7 @@ class Task:
 
     async def _beside(self, error: BaseException | None, telling: Awaitable[object]) -> None:
         """Publish; a failure to must not take the place of the body's own."""
-        if error is None or isinstance(error, asyncio.CancelledError):
+        if error is None:
             await telling
             return
         try:
