@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringmere.core.backlog import Frame
-from ringmere.core.cloudevent_frames import cloudevent_frames
+from ringmere.core.cloudevent_frames import cloudevent_frames, newest_reshaped
 from ringmere.core.cloudevents import parse_structured
 from ringmere.core.event import CONTROL_TYPES, envelope, make_payload
 from ringmere.core.frames import anchor_frame, control_frame, degraded_frame, envelope_size, event_frame
+from ringmere.core.limits import KEPT_BLOB_BYTES, KIB
 from ringmere.core.tagged import tag
 
 ID = 42
@@ -147,3 +148,11 @@ def test_any_type_and_text_comes_through(type: str, text: str) -> None:
         return
     out = given_out(frame_of(make_payload(type, text).payload))
     assert (out["type"], out["data"]) == (type, text)
+
+
+def test_very_long_bytes_are_reshaped_alike_and_not_kept() -> None:
+    frame = frame_of(make_payload("t", "x" * KIB).payload)
+    long = frame * (KEPT_BLOB_BYTES // len(frame) + 1)
+    newest_reshaped.cache_clear()
+    assert cloudevent_frames(long, "s1") == cloudevent_frames(frame, "s1") * long.count(frame)
+    assert newest_reshaped.cache_info().currsize == 1

@@ -11,7 +11,8 @@ from websockets.protocol import Protocol, Side
 
 from ringmere.core.event import envelope, make_payload
 from ringmere.core.frames import HEARTBEAT, OPENING_COMMENT, anchor_frame, control_frame, event_frame, with_retry
-from ringmere.core.websocket import text_frame, text_frames, text_frames_with_cursor
+from ringmere.core.limits import KEPT_BLOB_BYTES, KIB
+from ringmere.core.websocket import newest_frames, text_frame, text_frames, text_frames_with_cursor
 
 
 def parsed(data: bytes) -> list[bytes]:
@@ -49,6 +50,14 @@ def test_what_has_no_data_is_no_frame() -> None:
 def test_the_frames_of_the_same_bytes_are_made_once() -> None:
     blob = event_frame(1, envelope(make_payload("t", "once").payload, 1, 7))
     assert text_frames(blob) is text_frames(bytes(bytearray(blob)))
+
+
+def test_very_long_bytes_are_framed_alike_and_not_kept() -> None:
+    event = event_frame(1, envelope(make_payload("t", "x" * KIB).payload, 1, 7))
+    long = event * (KEPT_BLOB_BYTES // len(event) + 1)
+    newest_frames.cache_clear()
+    assert text_frames(long) == text_frames(event) * long.count(event)
+    assert newest_frames.cache_info().currsize == 1
 
 
 def test_the_cursor_of_a_stream_of_many_goes_into_the_envelope_of_its_event_only() -> None:

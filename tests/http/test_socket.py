@@ -9,7 +9,7 @@ import pytest
 from websockets.frames import Close, Frame, Opcode
 
 from ringmere.core.reasons import CloseReason
-from ringmere.core.websocket import text_frames
+from ringmere.core.websocket import newest_frames
 from ringmere.http import socket as socket_module
 from ringmere.http.options import MAX_FRAMES, MAX_MESSAGE
 from support.doors import Gateway
@@ -114,7 +114,7 @@ async def test_a_client_that_never_answers_a_close_is_cut_off(
 
 
 async def test_all_readers_of_a_session_share_the_frames_of_a_turn(gateway: Gateway) -> None:
-    text_frames.cache_clear()
+    newest_frames.cache_clear()
     async with (
         raw_socket(gateway.port, "/session/s/ws") as one,
         raw_socket(gateway.port, "/session/s/ws") as two,
@@ -122,17 +122,17 @@ async def test_all_readers_of_a_session_share_the_frames_of_a_turn(gateway: Gate
     ):
         for socket in (one, two, three):
             await opened(socket)
-        before = text_frames.cache_info()
+        before = newest_frames.cache_info()
         await gateway.publish("s", 1)
         for socket in (one, two, three):
             assert json.loads(bytes((await socket.frame()).data))["id"] == 1
-        after = text_frames.cache_info()
+        after = newest_frames.cache_info()
         assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
 
 
 async def test_nothing_is_framed_where_nobody_reads_over_websocket(gateway: Gateway) -> None:
-    text_frames.cache_clear()
+    newest_frames.cache_clear()
     stream = await gateway.stream("s")
     await gateway.publish("s", 1)
     assert [frame.id for frame in await stream.take(1)] == [1]
-    assert text_frames.cache_info().misses == 0
+    assert newest_frames.cache_info().misses == 0

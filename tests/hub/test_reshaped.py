@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringmere.core.cloudevent_frames import cloudevent_frames
+from ringmere.core.cloudevent_frames import newest_reshaped
 from ringmere.core.coalesce import Rules
 from ringmere.core.decoder import Decoder
 from ringmere.core.frames import envelope_size
@@ -77,12 +77,12 @@ async def test_readers_of_the_other_form_are_not_touched_and_the_work_is_done_on
     async with world() as w:
         plain = await w.connect()
         readers = [await w.connect(cloudevents=True) for _ in range(5)]
-        cloudevent_frames.cache_clear()
+        newest_reshaped.cache_clear()
         w.put(20)
         await arrived(plain, 20)
         await eventually(lambda: all(len(cloudevents(client)) == 20 for client in readers))
         await asyncio.sleep(0)
-        done = cloudevent_frames.cache_info()
+        done = newest_reshaped.cache_info()
         assert (done.hits, done.misses) == (4 * done.misses, done.misses)
         assert cloudevents(plain) == []
 
@@ -90,7 +90,7 @@ async def test_readers_of_the_other_form_are_not_touched_and_the_work_is_done_on
 async def test_nothing_is_made_of_a_session_without_such_a_reader() -> None:
     async with world() as w:
         plain = await w.connect()
-        cloudevent_frames.cache_clear()
+        newest_reshaped.cache_clear()
         w.put(20)
         await arrived(plain, 20)
-        assert cloudevent_frames.cache_info().misses == 0
+        assert newest_reshaped.cache_info().misses == 0

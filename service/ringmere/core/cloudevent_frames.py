@@ -1,7 +1,8 @@
 """CloudEvents 1.0 out: frames whose events are CloudEvents in JSON (contract 5.3).
 
 They are made of the frames that other readers get, so nothing has to be kept in a second form. All readers are handed
-the same bytes at about the same time, live or in a replay: the newest few results serve the others.
+the same bytes at about the same time, live or in a replay: the newest few results serve the others, but for very long
+ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ringmere.core.cloudevents import HAS_NO_DATA, IS_BASE64, META, OWN, TERMINAL, attributes_fault
 from ringmere.core.event import CONTROL_TYPES
-from ringmere.core.limits import RESHAPED_BLOBS
+from ringmere.core.limits import KEPT_BLOB_BYTES, RESHAPED_BLOBS
 
 _END = b"\n\n"
 _DATA_LINE = b"\ndata: "
@@ -40,14 +41,21 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-@lru_cache(maxsize=RESHAPED_BLOBS)
 def cloudevent_frames(raw: bytes, session: str) -> tuple[bytes, ...]:
     """Return the frames that are joined in ``raw``, each event as a CloudEvent; control frames stay as they are.
 
     What was published as a CloudEvent keeps its id, source and other attributes. An event that was not has its id
     for id, and its session's path for source. ``session`` is that of events that do not name theirs.
     """
+    return newest_reshaped(raw, session) if len(raw) <= KEPT_BLOB_BYTES else _reshaped(raw, session)
+
+
+def _reshaped(raw: bytes, session: str) -> tuple[bytes, ...]:
     return tuple([_frame(block, session) for block in raw.split(_END)[:-1]])
+
+
+newest_reshaped = lru_cache(maxsize=RESHAPED_BLOBS)(_reshaped)
+"""The same, with the newest results kept whatever their length."""
 
 
 def _frame(block: bytes, session: str) -> bytes:

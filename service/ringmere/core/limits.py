@@ -23,6 +23,8 @@ RESHAPED_BLOBS = 8
 """Turns and replay pages of which an instance keeps the events as CloudEvents, for the next reader of the same."""
 FRAMED_BLOBS = 8
 """Turns and replay pages of which an instance keeps the WebSocket frames, for the next reader of the same."""
+KEPT_BLOB_BYTES = 2 * MIB
+"""Longest turn or page that is kept so: of either kind at most 8 × 2 MiB as they came, and what was made of them."""
 MAX_FAULT_CHARS = 300
 MAX_POINTER_CHARS = 1024
 """What an answer tells of a fault in an event's data: names in it may be of any length."""

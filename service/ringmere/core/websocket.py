@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from ringmere.core.limits import FRAMED_BLOBS
+from ringmere.core.limits import FRAMED_BLOBS, KEPT_BLOB_BYTES
 
 _DATA = b"data: "
 _ID = b"id: "
@@ -29,14 +29,21 @@ def text_frame(payload: bytes) -> bytes:
     return b"%c\x7f%b%b" % (_FINAL_TEXT, size.to_bytes(8, "big"), payload)
 
 
-@lru_cache(maxsize=FRAMED_BLOBS)
 def text_frames(sse: bytes) -> bytes:
     """Return the envelopes of joined SSE frames. Comments, ``retry:`` and blocks of only an id have none.
 
     All readers of a session are handed the same bytes, live at once and in a replay at about the same time: the newest
-    few results serve them all. Where nobody reads over WebSocket nothing is made.
+    few results serve them all, but for very long ones. Where nobody reads over WebSocket nothing is made.
     """
+    return newest_frames(sse) if len(sse) <= KEPT_BLOB_BYTES else _frames_of(sse)
+
+
+def _frames_of(sse: bytes) -> bytes:
     return b"".join([text_frame(line[6:]) for line in sse.split(b"\n") if line.startswith(_DATA)])
+
+
+newest_frames = lru_cache(maxsize=FRAMED_BLOBS)(_frames_of)
+"""The same, with the newest results kept whatever their length."""
 
 
 def text_frames_with_cursor(sse: bytes) -> bytes:
