@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ringmere.core.errors import LogUnavailable, TooManySessions
+from ringmere.core.errors import LogUnavailable, SessionNotFound, TooManySessions
 from ringmere.hub.membership import Change
 from support.hub import world
 from support.many import connect, events, stream_of
@@ -91,3 +91,14 @@ async def test_a_change_gives_up_in_time_when_the_log_does_not_answer_and_keeps_
         await w.settle()
         changed = await other.many.membership.change(stream_of(client).stream_id, Change(add=("b",)))
         assert changed.sessions == ("a", "b")
+
+
+async def test_an_unknown_session_is_refused_alike_by_every_instance() -> None:
+    async with world(require_session=True) as w:
+        other, _ = await w.add()
+        w.put(1, "a")
+        client = await connect(w, "a")
+        for hub in (w.hub, other):
+            with pytest.raises(SessionNotFound):
+                await hub.many.membership.change(stream_of(client).stream_id, Change(add=("b",)))
+        assert set(stream_of(client).attachments) == {"a"}

@@ -15,6 +15,7 @@ import msgspec
 from ringmere.core.errors import (
     LogUnavailable,
     RingmereError,
+    SessionNotFound,
     StreamMatches,
     StreamNotFound,
     SubscriberLimitExceeded,
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
     from ringmere.hub.many import Many
     from ringmere.hub.muster import Muster
 
-_ERRORS: tuple[type[RingmereError], ...] = (LogUnavailable, StreamMatches, SubscriberLimitExceeded, TooManySessions)
+_ERRORS: tuple[type[RingmereError], ...] = (
+    LogUnavailable,
+    SessionNotFound,
+    StreamMatches,
+    SubscriberLimitExceeded,
+    TooManySessions,
+)
 """What a change can be refused for, told by its code."""
 
 
@@ -62,7 +69,8 @@ class Membership:
         """Add and drop sessions; return what the stream follows then. Added ones are live when this returns.
 
         Raises ``StreamNotFound`` when no instance has the stream, ``TooManySessions``, ``StreamMatches``,
-        ``SubscriberLimitExceeded`` and, within ``connect_deadline`` here, ``LogUnavailable``; nothing was changed then.
+        ``SessionNotFound``, ``SubscriberLimitExceeded`` and, on the instance that has the stream within
+        ``connect_deadline``, ``LogUnavailable``; nothing was changed then.
         """
         many = self._muster.streams.get(stream_id)
         if many is not None:
