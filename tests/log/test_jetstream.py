@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from ringmere.core.errors import LogUnavailable, StartRefused
+from ringmere.core.snapshot import SnapshotDraft
 from ringmere.embedded import EmbeddedServer, free_port
-from ringmere.log import jetstream
+from ringmere.log import jetstream, query
 from ringmere.log.connect import ConnectOptions
 from ringmere.log.jetstream import LogSettings, open_log
 from ringmere.log.port import Log
-from support.logs import Ear, Live, fill, freeze, read_all
+from support.logs import Ear, Live, fill, freeze, read_all, row
 from support.nats import api, connected, eventually, running_server
 
 
@@ -121,3 +122,30 @@ async def test_the_tail_left_open_is_what_all_streams_can_serve(nats_server: Emb
         log = await open_log(options, LogSettings(tail=tail))
         assert log.tail == chosen
         await log.close()
+
+
+async def test_a_state_that_is_stored_behind_a_purge_under_way_stays(
+    nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ConnectOptions(servers=(nats_server.url,))
+    log, other = await asyncio.gather(open_log(options), open_log(options))
+    await fill(log, "s1", range(3))
+    await log.snapshots.put("s1", SnapshotDraft(3, b'"of before"'))
+    real = query.purge
+
+    async def purge_then_go_on(*arguments: object, **options: object) -> int:
+        purged = await real(*arguments, **options)  # type: ignore[arg-type]
+        assert await other.snapshots.read("s1") is not None
+        if going_on:
+            seq = (await other.append("s1", row(9))).seq
+            await other.snapshots.put("s1", SnapshotDraft(seq, b'"new"'))
+        return purged
+
+    monkeypatch.setattr(query, "purge", purge_then_go_on)
+    for going_on in (True, False):
+        await log.purge("s1")
+        found = await log.snapshots.read("s1")
+        assert (found is not None) is going_on
+        assert found is None or found.state == b'"new"'
+    await log.close()
+    await other.close()

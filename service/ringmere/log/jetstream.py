@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringmere.core.cursor import EpochTable, SubjectBounds
+from ringmere.core.cursor import MAX_ID, EpochTable, SubjectBounds
 from ringmere.core.errors import EventTooLarge, LogUnavailable, RingmereError
 from ringmere.core.limits import Limits
 from ringmere.log import query
@@ -255,14 +255,14 @@ class JetStreamLog(Across):
         """Remove the session's messages, its head and its snapshot, and tell every instance."""
         place = self._places.of(session)
         table = self._epochs.table(place.shard)
-        await query.purge(
+        last = await query.purge(
             self.connection,
             self._leader,
             place,
             lambda seq: self._purges.record(session, table.id_of(seq)),
             has_head=bool(self._settings.head_ttl),
         )
-        await self.snapshots.drop(session)
+        await self.snapshots.forget(session, table.id_of(last) if last else MAX_ID)
 
     async def publish_degraded(self, session: str, payloads: Sequence[bytes]) -> None:
         """Send events to the listeners of all instances without storing them."""

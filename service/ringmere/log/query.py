@@ -124,10 +124,11 @@ async def purge(
     record: Callable[[int], Awaitable[None]],
     *,
     has_head: bool,
-) -> None:
+) -> int:
     """Remove what the session has stored now, and its head. ``record`` is told the last sequence before anything goes.
 
-    What is appended meanwhile stays, so nobody loses an event that came after the purge was asked for.
+    Return that sequence, 0 when nothing is known of the session. What is appended meanwhile stays, so nobody loses an
+    event that came after the purge was asked for.
     """
     newest = await last(leader, place)
     if newest is None and has_head:
@@ -138,3 +139,4 @@ async def purge(
     if has_head:
         # The head may not be of the last event yet; such a head is known as purged by its record.
         await purge_head(connection, place.head, place.subject, last_seq)
+    return last_seq

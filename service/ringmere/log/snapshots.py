@@ -126,6 +126,16 @@ class BucketSnapshots:
         """Remove a session's snapshot."""
         await self._bucket.drop(key_of(check_session_id(session)))
 
+    async def forget(self, session: str, purged_to: int) -> None:
+        """Remove what a purge up to that id leaves no basis for: a state that was stored behind it meanwhile stays."""
+        key = key_of(check_session_id(session))
+        record = await self._bucket.get(key)
+        if record is None:
+            return
+        found = known_snapshot(record, self._log.epochs(session))
+        if found is None or found.last_event_id <= purged_to:
+            await self._bucket.drop(key, record.revision)
+
 
 def known_snapshot(record: Record | None, table: EpochTable) -> Snapshot | None:
     """Return the snapshot that a record holds, None for one of another log.
