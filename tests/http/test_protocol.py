@@ -6,8 +6,10 @@ import asyncio
 from importlib.metadata import requires, version
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from ringmere.http import protocol
 from ringmere.http.protocol import GatewayProtocol, GatewayServer
 from support.doors import Gateway
 from support.raw_http import connection, request_bytes
@@ -29,6 +31,24 @@ class Ears:
 
     def lost(self) -> None:
         self.heard.append("lost")
+
+
+class Shrinking:
+    """A transport whose buffer is less each time somebody looks."""
+
+    def __init__(self) -> None:
+        self.left = 1000
+        self.step = 1
+        self.looks = 0
+        self.aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        self.looks += 1
+        self.left -= self.step
+        return self.left
+
+    def abort(self) -> None:
+        self.aborted = True
 
 
 def _only(gateway: Gateway) -> GatewayProtocol:
@@ -107,3 +127,35 @@ async def test_the_server_makes_its_own_protocol_with_the_named_bounds() -> None
     assert protocol.access_logger is None
     assert (protocol.max_line_size, protocol.max_field_size, protocol.max_headers) == (8192, 8192, 64)
     assert protocol.keepalive_timeout == 75.0
+
+
+async def test_a_client_that_takes_nothing_of_its_answers_is_cut_off(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "STALLED", 0.3)
+    async with connection(gateway.port) as raw:
+        await raw.send(request_bytes("GET", "/livez"))
+        await raw.answer()
+        transport = _only(gateway).transport
+        assert transport is not None
+        # More than the kernel and the client's own buffers take.
+        transport.write(bytes(32 << 20))
+        await gateway.until(lambda: not gateway.server.connections, "the connection is cut")
+
+
+async def test_a_slow_client_that_takes_some_of_its_answer_keeps_its_connection(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "STALLED", 0.2)
+    async with connection(gateway.port) as raw:
+        await raw.send(request_bytes("GET", "/livez"))
+        await raw.answer()
+        held = _only(gateway)
+        transport = Shrinking()
+        held.transport, real = transport, held.transport  # type: ignore[assignment]
+        held.pause_writing()
+        await gateway.until(lambda: transport.looks > 4, "several looks")
+        assert not transport.aborted
+        transport.step = 0
+        await gateway.until(lambda: transport.aborted, "the end, when it takes no more")
+        held.transport = real

@@ -26,6 +26,8 @@ BODY_BYTES_TOTAL = 64 * MIB
 """Request bodies of the instance that have been received and are not answered yet; beyond it 503."""
 KEEPALIVE_TIMEOUT = 75.0
 """Seconds that a connection may stay idle or take for a request header; proxies' pools close theirs earlier."""
+STALLED = 30.0
+"""Seconds in which a client takes nothing of an answer that waits for it; then the connection is cut."""
 LINGER = 2.0
 """Seconds in which the rest of a refused body is read and dropped: its sender sees the answer, not a reset."""
 MAX_MESSAGE = 4 * KIB

@@ -27,6 +27,7 @@ from ringmere.http.options import (
     MAX_HEADER_FIELD,
     MAX_HEADERS,
     MAX_REQUEST_LINE,
+    STALLED,
 )
 from ringmere.http.problems import problem
 
@@ -57,17 +58,19 @@ class Holder(Attached, Protocol):
 class GatewayProtocol(RequestHandler):
     """One connection. Until :meth:`hand_over` it is aiohttp's own."""
 
-    __slots__ = ("_attached", "_holder", "_report")
+    __slots__ = ("_attached", "_holder", "_report", "_stall")
 
     def __init__(self, manager: GatewayServer, **options: Any) -> None:
         super().__init__(manager, **options)
         self._attached: Attached | None = None
         self._holder: Holder | None = None
         self._report = manager.report
+        self._stall: asyncio.TimerHandle | None = None
 
     def hand_over(self, holder: Holder) -> None:
         """Give the connection to ``holder``: no request is read from it any more, and aiohttp lets go of it."""
         self._attached = self._holder = holder
+        self._end_stall()
         self.keep_alive(False)
         self._force_close = True
         self._parser = None
@@ -97,21 +100,47 @@ class GatewayProtocol(RequestHandler):
     def pause_writing(self) -> None:
         """Tell the reader that its transport is full."""
         super().pause_writing()
+        if self._holder is None:
+            self._watch_stall()
         if self._attached is not None:
             self._attached.pause()
 
     def resume_writing(self) -> None:
         """Tell the reader that its transport takes bytes again."""
         super().resume_writing()
+        self._end_stall()
         if self._attached is not None:
             self._attached.resume()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the reader that its client has gone."""
         attached, self._attached, self._holder = self._attached, None, None
+        self._end_stall()
         super().connection_lost(exc)
         if attached is not None:
             attached.lost()
+
+    def _watch_stall(self) -> None:
+        """Give up an answer of which nothing at all is taken any more: it is held in memory until then."""
+        transport = self.transport
+        if transport is None:
+            return
+        left = transport.get_write_buffer_size()
+
+        def look() -> None:
+            self._stall = None
+            if transport.get_write_buffer_size() >= left:
+                transport.abort()
+            else:
+                self._watch_stall()
+
+        self._end_stall()
+        self._stall = self._loop.call_later(STALLED, look)
+
+    def _end_stall(self) -> None:
+        stall, self._stall = self._stall, None
+        if stall is not None:
+            stall.cancel()
 
     def handle_error(
         self,
