@@ -207,7 +207,7 @@ async def test_sid_1_no_route_takes_what_is_no_session_id(process: GatewayProces
     routes = [
         (method.upper(), path)
         for path, methods in paths.items()
-        if "{" in path
+        if "/session/{id}" in path
         for method in methods
         if method in ("get", "head", "post", "put", "delete", "patch")
     ]
@@ -218,7 +218,7 @@ async def test_sid_1_no_route_takes_what_is_no_session_id(process: GatewayProces
     body = json.dumps(numbers(1)[0]).encode()
     for bad in BAD:
         for method, path in routes:
-            target = path.replace("{id}", bad)
+            target = path.replace("{id}", bad).replace("{task}", "t")
             answer = await fetch(port_of(process.url), method, target, headers, body if method == "POST" else None)
             assert answer.status == 400, (method, target, answer)
             assert method == "HEAD" or answer.code == "invalid_session_id"

@@ -31,7 +31,9 @@ async def test_a_record_is_written_only_over_the_revision_that_was_read(connecti
         with pytest.raises(RecordConflict):
             await bucket.put("k", b"x", stale)
     second = await bucket.put("k", b"2", first)
-    assert await bucket.get("k") == (b"2", second)
+    found = await bucket.get("k")
+    assert found is not None
+    assert (found.value, found.revision) == (b"2", second)
 
 
 async def test_of_many_writers_at_once_one_wins(connection: Connection) -> None:

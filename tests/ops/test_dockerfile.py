@@ -101,7 +101,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     source, opt, dist = place / "src", place / "opt", place / "dist"
     for directory in (source, opt, dist):
         directory.mkdir()
-    flags = [*system(PYTHON), *tmpfs("/tmp")]
+    flags = [*tmpfs("/tmp"), *system(PYTHON)]
     for directory in (source, opt, dist):
         flags += placed(directory, f"/{directory.name}", writable=True)
     environ = {
