@@ -156,3 +156,31 @@ def test_very_long_bytes_are_reshaped_alike_and_not_kept() -> None:
     newest_reshaped.cache_clear()
     assert cloudevent_frames(long, "s1") == cloudevent_frames(frame, "s1") * long.count(frame)
     assert newest_reshaped.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "data"),
+    [({"data_base64": True}, {"a": 1}), ({"data_absent": True}, {"a": 1}), ({"data_absent": True}, "")],
+)
+def test_a_mark_of_data_that_the_event_does_not_have_makes_no_cloudevent_without_its_data(
+    kept: dict[str, Any], data: Any
+) -> None:
+    meta = {"cloudevent": {"specversion": "1.0", "id": "x", "source": "y", **kept}}
+    out = given_out(frame_of(make_payload("t", data, meta=meta).payload))
+    assert (out["id"], out["data"]) == ("42", data)
+    assert "data_base64" not in out
+
+
+def test_what_is_an_events_own_field_is_not_taken_from_its_meta() -> None:
+    own = {"terminal": True, "promptid": "p", "originatorclientid": "c", "ringmereid": "9", "ringmeresession": "other"}
+    meta = {"cloudevent": {"specversion": "1.0", "id": "x", "source": "y", **own}}
+    out = given_out(frame_of(make_payload("t", 1, meta=meta).payload))
+    assert out == {
+        "specversion": "1.0",
+        "id": "x",
+        "source": "y",
+        "type": "t",
+        "ringmeresession": "s1",
+        "ringmereid": "42",
+        "data": 1,
+    }

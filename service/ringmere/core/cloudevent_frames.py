@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ringmere.core.cloudevents import HAS_NO_DATA, IS_BASE64, META, OWN, TERMINAL, attributes_fault
+from ringmere.core.cloudevents import GIVEN_OUT, HAS_NO_DATA, IS_BASE64, META, OWN, TERMINAL, attributes_fault
 from ringmere.core.event import CONTROL_TYPES
 from ringmere.core.limits import KEPT_BLOB_BYTES, RESHAPED_BLOBS
 
 _END = b"\n\n"
 _DATA_LINE = b"\ndata: "
 _EVENT_LINE = b"event: "
+_SAID_BY_EVENT = frozenset({TERMINAL, *OWN, *GIVEN_OUT})
 _CONTROLS = frozenset(type.encode() for type in CONTROL_TYPES)
 
 
@@ -69,7 +70,8 @@ def _cloudevent(envelope: bytes, session: str) -> bytes:
     event = _decode_envelope(envelope)
     if event.sessionId is not UNSET:
         session = event.sessionId
-    attributes = _kept(event.meta.get(META)) or _made(event, envelope, session)
+    data = bytes(event.data)
+    attributes = _kept(event.meta.get(META), data) or _made(event, envelope, session)
     is_base64 = attributes.pop(IS_BASE64, False)
     has_no_data = attributes.pop(HAS_NO_DATA, False)
     attributes["type"] = event.type
@@ -84,13 +86,18 @@ def _cloudevent(envelope: bytes, session: str) -> bytes:
     text = _encode(attributes)
     if has_no_data:
         return text
-    return b'%b,"%b":%b}' % (text[:-1], b"data_base64" if is_base64 else b"data", bytes(event.data))
+    return b'%b,"%b":%b}' % (text[:-1], b"data_base64" if is_base64 else b"data", data)
 
 
-def _kept(raw: Raw | None) -> dict[str, Any] | None:
+def _kept(raw: Raw | None, data: bytes) -> dict[str, Any] | None:
     """Return the attributes that the event was published with; anybody may have written something else there."""
     value = None if raw is None else _decode(raw)
-    return value if isinstance(value, dict) and attributes_fault(value) is None else None
+    if not isinstance(value, dict) or attributes_fault(value) is not None:
+        return None
+    if (IS_BASE64 in value and data[:1] != b'"') or (HAS_NO_DATA in value and data != b"null"):
+        return None
+    # Fields of the event itself: what it does not say, its attributes do not say for it.
+    return {name: item for name, item in value.items() if name not in _SAID_BY_EVENT}
 
 
 def _made(event: _Envelope, envelope: bytes, session: str) -> dict[str, Any]:
