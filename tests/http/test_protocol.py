@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from importlib.metadata import requires, version
 
 import aiohttp
@@ -127,6 +128,15 @@ async def test_the_server_makes_its_own_protocol_with_the_named_bounds() -> None
     assert protocol.access_logger is None
     assert (protocol.max_line_size, protocol.max_field_size, protocol.max_headers) == (8192, 8192, 64)
     assert protocol.keepalive_timeout == 75.0
+
+
+async def test_a_connection_that_stays_open_holds_no_answer_that_was_given(gateway: Gateway) -> None:
+    async with connection(gateway.port) as raw:
+        await raw.send(request_bytes("GET", "/openapi.json"))
+        assert len((await raw.answer()).body) > 10_000
+        assert _only(gateway).connected
+        held = [one for one in gc.get_objects() if isinstance(one, web.Response) and one.prepared and one.body]
+        assert held == []
 
 
 async def test_a_client_that_takes_nothing_of_its_answers_is_cut_off(

@@ -142,6 +142,15 @@ class GatewayProtocol(RequestHandler):
         if stall is not None:
             stall.cancel()
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer out, and let go of its body: aiohttp keeps it until the connection's next request."""
+        resp, gone = await super().finish_response(request, resp, start_time)
+        if isinstance(resp, web.Response):
+            resp.body = None
+        return resp, gone
+
     def handle_error(
         self,
         request: web.BaseRequest,
