@@ -7,23 +7,19 @@ connections, has every event of its sessions behind its first point, each once, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from ringmere.core.backlog import Overflow
 from ringmere.core.errors import Unavailable
 from ringmere.core.limits import Limits
 from ringmere.hub.membership import Change
-from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
-from support.hub import Client, World
+from support.hub import Client
+from support.machine import HubMachine, budget
 from support.many import connect, cursor, events, seen, stream_of
-from support.virtual import VirtualLoop
 
 NAMES = tuple(f"run-{number}" for number in range(7))
 LIMITS = Limits(
@@ -64,31 +60,15 @@ class Followed:
             self.client = None
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(HubMachine):
     """One store, two instances, and streams that follow a part of the sessions or all that match."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualLoop()
-        asyncio.set_event_loop(self.loop)
 
     @initialize(shards=st.integers(1, 3))
     def begin(self, shards: int) -> None:
         self.store = MemoryStore(ring_size=8000, log_ttl=3600.0, shards=shards, clock=self.loop.time_ns)
-        self.faults: list[Any] = []
-        self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self.streams: list[Followed] = []
         self.stored: dict[str, list[int]] = {name: [] for name in NAMES}
-        self.run(self._begin())
-
-    async def _begin(self) -> None:
-        self.world = World(self.store, LIMITS)
-        await self.world.hub.start()
-        _, log = await self.world.add()
-        self.logs: list[MemoryLog] = [self.world.log, log]
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(work)
+        self.start(self.store, LIMITS)
 
     def shard(self, name: str) -> int:
         return self.world.log.shard_of(name)
@@ -152,7 +132,7 @@ class Machine(RuleBasedStateMachine):
             if stream.client is not None and not stream.client.over:
                 if self._may_be_ahead(stream):
                     return
-                self.run(self._call(stream.client.leave))
+                self.call(stream.client.leave)
             stream.collect()
             if stream.cursor is None:
                 stream.had.clear()
@@ -170,13 +150,13 @@ class Machine(RuleBasedStateMachine):
     def pause(self, pick: int) -> None:
         for stream in self.streams[pick : pick + 1]:
             if stream.client is not None and not stream.client.over and not stream.client.paused:
-                self.run(self._call(stream.client.pause))
+                self.call(stream.client.pause)
 
     @rule(pick=st.integers(0, 3))
     def read(self, pick: int) -> None:
         for stream in self.streams[pick : pick + 1]:
             if stream.client is not None and not stream.client.over:
-                self.run(self._call(stream.client.read))
+                self.call(stream.client.read)
 
     @rule(pick=st.integers(0, 3), name=st.sampled_from(NAMES), start=st.booleans(), instance=st.integers(0, 1))
     def add(self, pick: int, name: str, start: bool, instance: int) -> None:
@@ -198,10 +178,6 @@ class Machine(RuleBasedStateMachine):
                 self.run(self._settle())  # until its replay is complete the cursor does not cover it
                 self._check()
 
-    @staticmethod
-    async def _call(step: Any) -> None:
-        step()
-
     # What goes wrong.
 
     @rule(instance=st.integers(0, 1), count=st.integers(1, 3))
@@ -213,7 +189,7 @@ class Machine(RuleBasedStateMachine):
     def connection(self, instance: int, connected: bool) -> None:
         log = self.logs[instance]
         if connected != log.connected:
-            self.run(self._call(log.reconnect if connected else log.disconnect))
+            self.call(log.reconnect if connected else log.disconnect)
 
     @rule(instance=st.integers(0, 1), lag=st.integers(0, 3))
     def replica_lags(self, instance: int, lag: int) -> None:
@@ -263,38 +239,17 @@ class Machine(RuleBasedStateMachine):
             assert hub.slots == len(members) + len(hub.many.streams)
             assert hub.backlog_bytes == 0
 
-    def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        try:
-            self.run(self._settle())
-            for stream in self.streams:
-                if stream.client is None:
-                    self._connect(stream, 0, from_start=stream.cursor is None)
-            self.settle()
-            for stream in self.streams:
-                if stream.client is not None and not stream.client.over:
-                    self.run(self._call(stream.client.leave))
-            self.run(self._close())
-        finally:
-            self.loop.close()
-            asyncio.set_event_loop(None)
-
-    async def _close(self) -> None:
-        for hub in self.world.hubs:
-            await hub.close()
-        await asyncio.sleep(0.01)
-        self.world.assert_empty()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+    def finish(self) -> None:
+        self.run(self._settle())
+        for stream in self.streams:
+            if stream.client is None:
+                self._connect(stream, 0, from_start=stream.cursor is None)
+        self.settle()
+        for stream in self.streams:
+            if stream.client is not None and not stream.client.over:
+                self.call(stream.client.leave)
 
 
 @pytest.mark.timeout(240)
 class TestModel(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(
-        max_examples=60,
-        stateful_step_count=30,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    )
+    settings = budget(60, 30)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from ringmere.core.cursor import EpochRow
 from ringmere.core.errors import Unavailable
 from ringmere.core.limits import Limits
-from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.port import Row
-from support.hub import Client, World, event
+from support.hub import Client, event
+from support.machine import HubMachine, budget
 from support.ring_model import Reading, Ring
-from support.virtual import VirtualLoop
 
 TTL = 20.0
 SESSIONS = ("a", "b")
@@ -38,41 +34,15 @@ LIMITS = Limits(
 )
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(HubMachine):
     """One store, one or two instances, and everybody who reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualLoop()
-        asyncio.set_event_loop(self.loop)
 
     @initialize(ring=st.integers(1, 5), instances=st.integers(1, 2))
     def begin(self, ring: int, instances: int) -> None:
         self.store = MemoryStore(ring_size=ring, log_ttl=TTL, clock=self.loop.time_ns)
         self.rings = {session: Ring(self.store, session) for session in SESSIONS}
         self.readings: list[Reading] = []
-        self.faults: list[Any] = []
-        self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
-        self.run(self._begin(instances))
-
-    async def _begin(self, instances: int) -> None:
-        self.world = World(self.store, LIMITS)
-        self.logs: list[MemoryLog] = [self.world.log]
-        await self.world.hub.start()
-        for _ in range(instances - 1):
-            _, log = await self.world.add()
-            self.logs.append(log)
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(work)
-
-    def call(self, step: Callable[[], Any]) -> None:
-        """Take one step on the loop, without letting time pass."""
-
-        async def once() -> None:
-            step()
-
-        self.run(once())
+        self.start(self.store, LIMITS, instances)
 
     # What publishers do.
 
@@ -271,34 +241,13 @@ class Machine(RuleBasedStateMachine):
                 assert hub.backlog_bytes == 0
                 assert not hub.paused
 
-    def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        try:
-            self.settle()
-            for reading in self.readings:
-                if not reading.client.over:
-                    self.call(reading.client.leave)
-            self.run(self._close())
-        finally:
-            self.loop.close()
-            asyncio.set_event_loop(None)
-
-    async def _close(self) -> None:
-        for hub in self.world.hubs:
-            await hub.close()
-        await asyncio.sleep(0.01)
-        self.world.assert_empty()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+    def finish(self) -> None:
+        self.settle()
+        for reading in self.readings:
+            if not reading.client.over:
+                self.call(reading.client.leave)
 
 
 @pytest.mark.timeout(240)
 class TestModel(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(
-        max_examples=80,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    )
+    settings = budget(80, 40)

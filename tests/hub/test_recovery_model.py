@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from ringmere.core.errors import NewerSnapshot, SnapshotNotFound, UnknownEventId
 from ringmere.core.event import make_payload
 from ringmere.core.limits import Limits
 from ringmere.core.snapshot import SnapshotDraft
 from ringmere.hub.options import Resync
-from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.port import Row
-from support.hub import World
+from support.machine import HubMachine, budget
 from support.model_client import Manner, ModelClient, State, folded
-from support.virtual import VirtualLoop
 
 TTL = 20.0
 SESSIONS = ("a", "b")
@@ -68,13 +63,8 @@ class Truth:
         return self.states[self.last_id]
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(HubMachine):
     """One store, two instances, two sessions with a publisher each, and clients of all manners."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualLoop()
-        asyncio.set_event_loop(self.loop)
 
     @initialize(ring=st.integers(2, 6), head_ttl=st.sampled_from([0.0, 3 * TTL, 7 * 86400.0]))
     def begin(self, ring: int, head_ttl: float) -> None:
@@ -82,18 +72,7 @@ class Machine(RuleBasedStateMachine):
         self.truths = {session: Truth() for session in SESSIONS}
         self.clients: list[ModelClient] = []
         self.number = 0
-        self.faults: list[Any] = []
-        self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
-        self.run(self._begin())
-
-    async def _begin(self) -> None:
-        self.world = World(self.store, LIMITS)
-        await self.world.hub.start()
-        _, other = await self.world.add()
-        self.logs: list[MemoryLog] = [self.world.log, other]
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(work)
+        self.start(self.store, LIMITS)
 
     # What the publisher does.
 
@@ -250,16 +229,13 @@ class Machine(RuleBasedStateMachine):
     def stop_reading(self, pick: int) -> None:
         for client in self._picked(pick):
             if client.client is not None and not client.client.over:
-                self.run(self._call(client.client.pause))
+                self.call(client.client.pause)
 
     @rule(pick=st.integers(0, 9))
     def read_on(self, pick: int) -> None:
         for client in self._picked(pick):
             if client.client is not None and client.client.paused and not client.client.over:
-                self.run(self._call(client.client.resume))
-
-    async def _call(self, step: Any) -> None:
-        step()
+                self.call(client.client.resume)
 
     # What happens to the log and the way to it.
 
@@ -335,14 +311,8 @@ class Machine(RuleBasedStateMachine):
         if client.client is None or client.stopped:
             await self._open(client, 0)
 
-    def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        try:
-            self.run(self._end())
-        finally:
-            self.loop.close()
-            asyncio.set_event_loop(None)
+    def finish(self) -> None:
+        self.run(self._end())
 
     async def _end(self) -> None:
         """Store a last state: with it every client, also one that is away, gets to the publisher's."""
@@ -355,22 +325,8 @@ class Machine(RuleBasedStateMachine):
         for client in self.clients:
             assert client.whole
             client.leave()
-        for hub in self.world.hubs:
-            await hub.close()
-        await asyncio.sleep(0.01)
-        self.world.assert_empty()
-        assert self.faults == []
-        assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.timeout(240)
 class TestRecovery(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(
-        max_examples=60,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.explicit, Phase.generate),
-        report_multiple_bugs=False,
-    )
+    settings = budget(60, 40, shrink=False)

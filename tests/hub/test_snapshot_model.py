@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from ringmere.core.errors import NewerSnapshot, SnapshotNotFound
 from ringmere.core.event import make_payload
@@ -20,8 +18,8 @@ from ringmere.core.snapshot import SnapshotDraft
 from ringmere.hub.options import Resync
 from ringmere.log.memory_store import MemoryStore
 from ringmere.log.port import Row
-from support.hub import S1, Client, World
-from support.virtual import VirtualLoop
+from support.hub import S1, Client
+from support.machine import HubMachine, budget
 
 LIMITS = Limits(window_bytes=900, page_bytes=120, page_cache=3, turn_bytes=800, sweep_first=0.5, sweep_max=2.0)
 
@@ -58,13 +56,8 @@ class Model:
                 self.whole = not self.stale
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(HubMachine):
     """One store, two instances, a publisher that stores its state now and then, and clients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualLoop()
-        asyncio.set_event_loop(self.loop)
 
     @initialize(ring=st.sampled_from([2, 4, 12, 40]))
     def begin(self, ring: int) -> None:
@@ -72,17 +65,7 @@ class Machine(RuleBasedStateMachine):
         self.truth: list[int] = []
         self.last_id = 0
         self.models: list[Model] = []
-        self.faults: list[Any] = []
-        self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
-        self.run(self._begin())
-
-    async def _begin(self) -> None:
-        self.world = World(self.store, LIMITS)
-        await self.world.hub.start()
-        await self.world.add()
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(work)
+        self.start(self.store, LIMITS)
 
     async def _publish(self, count: int) -> None:
         for _ in range(count):
@@ -195,44 +178,23 @@ class Machine(RuleBasedStateMachine):
         if model.whole:
             assert model.numbers == self.truth
 
-    def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        try:
-            self.settle()
-            # With a fresh state, whoever comes back ends with the publisher's.
-            self.run(self._snapshot(0, 0))
-            for model in self.models:
-                assert model.client is not None
-                model.client.leave()
-                model.cursor = None
-                self.run(self._connect(model, 1))
-            self.run(asyncio.sleep(5))
-            for model in self.models:
-                model.take()
-                assert model.numbers == self.truth
-                assert model.client is not None
-                model.client.leave()
-            self.run(self._close())
-        finally:
-            self.loop.close()
-            asyncio.set_event_loop(None)
-
-    async def _close(self) -> None:
-        for hub in self.world.hubs:
-            await hub.close()
-        await asyncio.sleep(0.01)
-        self.world.assert_empty()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+    def finish(self) -> None:
+        self.settle()
+        # With a fresh state, whoever comes back ends with the publisher's.
+        self.run(self._snapshot(0, 0))
+        for model in self.models:
+            assert model.client is not None
+            model.client.leave()
+            model.cursor = None
+            self.run(self._connect(model, 1))
+        self.run(asyncio.sleep(5))
+        for model in self.models:
+            model.take()
+            assert model.numbers == self.truth
+            assert model.client is not None
+            model.client.leave()
 
 
 @pytest.mark.timeout(180)
 class TestSnapshotModel(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(
-        max_examples=80,
-        stateful_step_count=25,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    )
+    settings = budget(80, 25)
