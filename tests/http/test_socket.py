@@ -10,7 +10,7 @@ from websockets.frames import Close, Frame, Opcode
 
 from ringmere.core.reasons import CloseReason
 from ringmere.core.websocket import newest_frames
-from ringmere.http import socket as socket_module
+from ringmere.http import handover
 from ringmere.http.options import MAX_FRAMES, MAX_MESSAGE
 from support.doors import Gateway
 from support.handshake import RawSocket, raw_socket
@@ -103,7 +103,7 @@ async def test_the_connection_stays_until_the_client_has_answered_a_close(gatewa
 async def test_a_client_that_never_answers_a_close_is_cut_off(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_module, "FLUSH_GRACE", 0.05)
+    monkeypatch.setattr(handover, "FLUSH_GRACE", 0.05)
     async with raw_socket(gateway.port, "/session/s/ws") as socket:
         await opened(socket)
         await gateway.post("s", {"type": "session_closed", "data": {}})

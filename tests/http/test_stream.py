@@ -12,7 +12,7 @@ import pytest
 from ringmere.core.coalesce import Rules
 from ringmere.core.frames import LAST_CHUNK, chunked
 from ringmere.core.reasons import CloseReason
-from ringmere.http import stream as stream_module
+from ringmere.http import handover
 from ringmere.http.stream import SseSink
 from ringmere.hub.subscriber import Subscriber
 from support.doors import JSON, Gateway, Start
@@ -88,7 +88,7 @@ async def test_an_unframed_stream_ends_by_its_close_alone() -> None:
 
 
 async def test_an_end_that_is_never_taken_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "FLUSH_GRACE", 0.01)
+    monkeypatch.setattr(handover, "FLUSH_GRACE", 0.01)
     transport = FakeTransport(buffered=10)
     sink, _ = _sink(transport)
     sink.finish(CloseReason.DRAINING)
@@ -98,7 +98,7 @@ async def test_an_end_that_is_never_taken_is_aborted(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_end_that_is_taken_in_time_is_not_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "FLUSH_GRACE", 0.01)
+    monkeypatch.setattr(handover, "FLUSH_GRACE", 0.01)
     transport = FakeTransport(buffered=10)
     sink, subscriber = _sink(transport)
     sink.finish(CloseReason.DRAINING)

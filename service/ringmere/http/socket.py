@@ -10,7 +10,6 @@ import asyncio
 from typing import Protocol
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 from websockets.frames import DATA_OPCODES, CloseCode, Frame
 from websockets.protocol import Protocol as WebSocketProtocol
 from websockets.protocol import Side, State
@@ -18,9 +17,9 @@ from websockets.protocol import Side, State
 from ringmere.core.frames import without_retry
 from ringmere.core.reasons import CloseReason
 from ringmere.core.websocket import Encode
+from ringmere.http.handover import HandedOver, Wire
 from ringmere.http.options import MAX_FRAMES, MAX_MESSAGE, MISSED_PONGS
 from ringmere.http.protocol import GatewayProtocol
-from ringmere.http.stream import FLUSH_GRACE
 from ringmere.hub.lifetime import Lifetime
 
 _REASON = 123
@@ -29,23 +28,20 @@ _SLICE = 4096
 """Bytes of input that are parsed before the bound on frames is looked at again."""
 
 
-class WebSocketSink:
+class WebSocketSink(Wire):
     """The writing end of one stream (:class:`ringmere.hub.sink.Sink`), and the ears of its transport.
 
     It may be there before its reader is: the first message of a client can say where the stream begins.
     """
 
     __slots__ = (
-        "_closing",
         "_encode",
         "_frames",
         "_message",
         "_parts",
         "_protocol",
         "_subscriber",
-        "_transport",
         "_unanswered",
-        "paused",
     )
 
     transport: str = "websocket"
@@ -53,18 +49,16 @@ class WebSocketSink:
 
     def __init__(self, transport: asyncio.Transport, encode: Encode, *, paused: bool, hello: bool = False) -> None:
         """``hello``: one message is expected, see :meth:`message`."""
-        self._transport: asyncio.Transport | None = transport
+        super().__init__(transport, paused=paused)
         self._encode = encode
         self._protocol = WebSocketProtocol(Side.SERVER, max_size=MAX_MESSAGE)
         self._subscriber: Lifetime | None = None
-        self._closing: asyncio.TimerHandle | None = None
         self._message: asyncio.Future[bytes | None] | None = None
         if hello:
             self._message = asyncio.get_running_loop().create_future()
         self._parts: list[bytes] = []
         self._frames = 0
         self._unanswered = 0
-        self.paused = paused
 
     # -- what the hub calls ----------------------------------------------------------------------------
 
@@ -89,11 +83,6 @@ class WebSocketSink:
     def finish(self, reason: CloseReason) -> None:
         """Write the close frame of a reason; see :meth:`close`."""
         self.close(reason.number, reason.label)
-
-    def abort(self) -> None:
-        """Drop the connection and whatever is still buffered."""
-        if self._transport is not None:
-            self._transport.abort()
 
     # -- what the door calls ---------------------------------------------------------------------------
 
@@ -160,10 +149,7 @@ class WebSocketSink:
 
     def lost(self) -> None:
         """Let go of the transport and tell the reader."""
-        self._transport = None
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
+        self._let_go()
         self._tell(None)
         if self._subscriber is not None:
             self._subscriber.lost()
@@ -202,8 +188,8 @@ class WebSocketSink:
                 self._transport.close()
 
     def _expect_end(self) -> None:
-        if self._closing is None and self._transport is not None:
-            self._closing = asyncio.get_running_loop().call_later(FLUSH_GRACE, self._transport.abort)
+        if self._transport is not None:
+            self._abort_after_grace(self._transport)
 
 
 class Opener(Protocol):
@@ -216,8 +202,8 @@ class Opener(Protocol):
         """Give back what is held: the handshake could not be answered."""
 
 
-class WebSocketStream(web.StreamResponse):
-    """The answer that accepts a handshake; like that of an SSE stream it hands the connection over.
+class WebSocketStream(HandedOver):
+    """The answer that accepts a handshake.
 
     Extensions are never accepted: permessage-deflate would need an encoding of its own for each reader.
     """
@@ -228,24 +214,10 @@ class WebSocketStream(web.StreamResponse):
         self._encode = encode
         self._hello = hello
 
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Write the headers."""
-        try:
-            return await super().prepare(request)
-        except BaseException:
-            self._opener.cancel()
-            raise
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Begin the stream on the connection and return; the hub ends it."""
-        request, self._req = self._req, None
-        if self._eof_sent or request is None:
-            return
-        self._eof_sent = True
-        protocol, transport = request.protocol, request.transport
-        if not isinstance(protocol, GatewayProtocol) or transport is None:
-            self._opener.cancel()
-            return
+    async def _begin(self, request: web.BaseRequest, protocol: GatewayProtocol, transport: asyncio.Transport) -> None:
         sink = WebSocketSink(transport, self._encode, paused=protocol.writing_paused, hello=self._hello)
         protocol.hand_over(sink)
         await self._opener.begin(sink)
+
+    def _cancel(self) -> None:
+        self._opener.cancel()
