@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import TypeVar
+
 from aiohttp import web
 
 from ringmere.core.backlog import Overflow
@@ -13,6 +16,8 @@ from ringmere.hub.options import Resync
 MAX_LIST = 1000
 DEFAULT_LIST = 100
 DEFAULT_LAGGARDS = 20
+
+_Choice = TypeVar("_Choice", bound=Enum)
 
 
 def single(request: web.BaseRequest, name: str, code: str) -> str | None:
@@ -43,14 +48,7 @@ def switch(request: web.BaseRequest, name: str, code: str) -> bool:
 
 def overflow(request: web.BaseRequest) -> Overflow:
     """Return ``?overflow=`` (contract 6.7): what becomes of this reader when its backlog is full."""
-    text = single(request, "overflow", "invalid_overflow")
-    if text is None:
-        return Overflow.EVICT
-    try:
-        return Overflow(text)
-    except ValueError as error:
-        allowed = " or ".join(choice.value for choice in Overflow)
-        raise InvalidParameter("invalid_overflow", f"overflow must be {allowed}") from error
+    return _choice(request, "overflow", "invalid_overflow", Overflow.EVICT)
 
 
 def cloudevents(request: web.BaseRequest) -> bool:
@@ -63,14 +61,7 @@ def cloudevents(request: web.BaseRequest) -> bool:
 
 def resync(request: web.BaseRequest) -> Resync:
     """Return ``?resync=`` (contract 10.2): what follows a verdict."""
-    text = single(request, "resync", "invalid_resync")
-    if text is None:
-        return Resync.REPLAY
-    try:
-        return Resync(text)
-    except ValueError as error:
-        allowed = ", ".join(choice.value for choice in Resync)
-        raise InvalidParameter("invalid_resync", f"resync must be one of {allowed}") from error
+    return _choice(request, "resync", "invalid_resync", Resync.REPLAY)
 
 
 def id_part(request: web.BaseRequest, name: str, code: str) -> str:
@@ -91,3 +82,15 @@ def id_text(text: str, name: str, code: str) -> str:
 def max_queued(request: web.BaseRequest) -> int | None:
     """Return ``?maxQueued=`` (contract 3.5)."""
     return number(request, "maxQueued", "invalid_max_queued", MIN_MAX_QUEUED, MAX_MAX_QUEUED)
+
+
+def _choice(request: web.BaseRequest, name: str, code: str, default: _Choice) -> _Choice:
+    text = single(request, name, code)
+    if text is None:
+        return default
+    try:
+        return type(default)(text)
+    except ValueError as error:
+        known = [choice.value for choice in type(default)]
+        allowed = " or ".join(known) if len(known) == 2 else f"one of {', '.join(known)}"
+        raise InvalidParameter(code, f"{name} must be {allowed}") from error

@@ -70,8 +70,6 @@ class Connection:
         self._out: list[bytes] = []
         self._unsent = 0
         self.connected = False
-        self.last_error: Exception | None = None
-        """The newest trouble of the connection, for people to read."""
         self.api = "$JS.API" if options.domain is None else f"$JS.{options.domain}.API"
         """Prefix of the JetStream API's subjects."""
 
@@ -247,7 +245,6 @@ class Connection:
         self._set_connected(True)
 
     async def _trouble(self, error: Exception) -> None:
-        self.last_error = error
         found = _VIOLATION.search(str(error))
         if found is None:
             return
