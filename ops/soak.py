@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ops.jobs import run_for
+
 from ringmere.embedded import EmbeddedServer
 from ringmere.log.connect import Connection, ConnectOptions
 
@@ -117,13 +119,7 @@ class Soak:
     async def run(self, seconds: float, visitors: int) -> None:
         """Churn for the time given."""
         jobs = [self.turn_over(), self.publish(), self.watch(), *(self.visit() for _ in range(visitors))]
-        tasks = [asyncio.create_task(job) for job in jobs]
-        done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        for task in done:
-            task.result()
+        await run_for(seconds, jobs)
 
 
 def resident(pid: int) -> int:

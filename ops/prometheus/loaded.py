@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from ops.jobs import run_for
 from ops.prometheus.nats_exporter import exporter
 from ops.prometheus.process import running
 
@@ -142,13 +143,7 @@ async def _load(seconds: float, urls: list[str], nats: EmbeddedServer, restarted
                 *(_dawdle(urls, query) for query in SLOW for _ in range(3)),
                 *(_come_back(http, urls) for _ in range(5)),
             ]  # fmt: skip
-            tasks = [asyncio.create_task(job) for job in jobs]
-            done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-            for task in done:
-                task.result()
+            await run_for(seconds, jobs)
     finally:
         await connection.close()
 

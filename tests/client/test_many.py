@@ -16,6 +16,7 @@ from ringmere.core.errors import InvalidParameter
 from ringmere.log.memory import MemoryLog
 from ringmere.log.memory_store import MemoryStore
 from support.doors import Gateway, running
+from support.following import take
 
 FAST = Backoff(retry=0.01, first=0.01, widest=0.02)
 DEADLINE = 20.0
@@ -29,17 +30,6 @@ async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
 
 def many(gateway: Gateway, *sessions: str, **options: object) -> ManyStream:
     return follow_many(f"http://127.0.0.1:{gateway.port}", *sessions, backoff=FAST, **options)  # type: ignore[arg-type]
-
-
-async def take(stream: ManyStream, count: int) -> list[Event]:
-    """Return the next events."""
-    found: list[Event] = []
-    async with asyncio.timeout(DEADLINE):
-        while len(found) < count:
-            item = await anext(stream)
-            if isinstance(item, Event):
-                found.append(item)
-    return found
 
 
 def cut(gateway: Gateway) -> None:

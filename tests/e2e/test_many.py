@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from e2e.conftest import Instance
 from ringmere.client.backoff import Backoff
 from ringmere.client.items import Event
-from ringmere.client.many import ManyStream, follow_many
+from ringmere.client.many import follow_many
 from ringmere.client.publish import Publisher
 from ringmere.core.limits import Limits
 from ringmere.embedded import EmbeddedServer
 from ringmere.hub.many import Many
 from ringmere.log.shards import shard_of
+from support.following import take as next_events
 from support.gateway import gateway
 from support.nats import eventually
 
 FAST = Backoff(retry=0.01, first=0.01, widest=0.05)
 DEADLINE = 60.0
-
-
-async def take(stream: ManyStream, count: int) -> list[Event]:
-    """Return the next events."""
-    found: list[Event] = []
-    async with asyncio.timeout(DEADLINE):
-        while len(found) < count:
-            item = await anext(stream)
-            if isinstance(item, Event):
-                found.append(item)
-    return found
+take = partial(next_events, deadline=DEADLINE)
 
 
 def of(events: Sequence[Event], session: str) -> list[Any]:

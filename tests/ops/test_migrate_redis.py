@@ -6,9 +6,8 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import redis.asyncio
 
 from ringmere.client.stream import Control, Event, follow
 from ringmere.embedded import free_port
-from support.command import Done
-from support.gateway import GatewayProcess, clean_env, gateway
+from support.command import Done, python
+from support.gateway import GatewayProcess, gateway
 from support.nats import eventually
 
 SCRIPT = Path(__file__).resolve().parents[2] / "ops" / "migrate" / "redis_streams.py"
@@ -68,18 +67,10 @@ async def instance(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
         yield running
 
 
-@asynccontextmanager
-async def copying(source: Source, instance: GatewayProcess, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SCRIPT), "--redis", source.url, "--server", instance.url, *flags,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=clean_env(),
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def copying(
+    source: Source, instance: GatewayProcess, *flags: str
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return python(str(SCRIPT), "--redis", source.url, "--server", instance.url, *flags)
 
 
 async def copy(source: Source, instance: GatewayProcess, *flags: str) -> Done:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 from support.gateway import clean_env
@@ -26,12 +26,12 @@ class Done(NamedTuple):
 
 
 @asynccontextmanager
-async def running(*arguments: str, server: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run ``ringmere`` with pipes; it is gone when the block ends."""
+async def python(*arguments: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the interpreter with pipes; the process is gone when the block ends."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ringmere", *arguments,
+        sys.executable, *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=clean_env(RINGMERE_SERVER=server), limit=1 << 24,
+        env=clean_env(**environ), limit=1 << 24,
     )  # fmt: skip
     try:
         yield process
@@ -39,6 +39,11 @@ async def running(*arguments: str, server: str = "") -> AsyncIterator[asyncio.su
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def running(*arguments: str, server: str = "") -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Run ``ringmere`` with pipes; it is gone when the block ends."""
+    return python("-m", "ringmere", *arguments, RINGMERE_SERVER=server)
 
 
 async def ringmere(*arguments: str, server: str = "", stdin: bytes = b"", deadline: float = 60.0) -> Done:
