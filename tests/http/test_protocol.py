@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from importlib.metadata import requires, version
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from ringmere.http import protocol
 from ringmere.http.protocol import GatewayProtocol, GatewayServer
@@ -130,13 +131,27 @@ async def test_the_server_makes_its_own_protocol_with_the_named_bounds() -> None
     assert protocol.keepalive_timeout == 75.0
 
 
-async def test_a_connection_that_stays_open_holds_no_answer_that_was_given(gateway: Gateway) -> None:
+async def test_a_connection_that_stays_open_holds_no_answer_that_was_given(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[web.StreamResponse, bool]] = []
+    finish = RequestHandler.finish_response
+
+    async def spied(self: RequestHandler, *arguments: Any) -> tuple[web.StreamResponse, bool]:
+        response, gone = await finish(self, *arguments)
+        given.append((response, isinstance(response, web.Response) and bool(response.body)))
+        return response, gone
+
+    monkeypatch.setattr(RequestHandler, "finish_response", spied)
     async with connection(gateway.port) as raw:
         await raw.send(request_bytes("GET", "/openapi.json"))
         assert len((await raw.answer()).body) > 10_000
+        await gateway.until(lambda: bool(given), "the answer is given")
         assert _only(gateway).connected
-        held = [one for one in gc.get_objects() if isinstance(one, web.Response) and one.prepared and one.body]
-        assert held == []
+        ((response, had_body),) = given
+        assert had_body
+        assert isinstance(response, web.Response)
+        assert response.body is None
 
 
 async def test_a_client_that_takes_nothing_of_its_answers_is_cut_off(
